@@ -10,7 +10,7 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
@@ -21,9 +21,6 @@ from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.runtimes.llamacpp.server import RunningServer
 from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
-
-if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
-    from autoauto.space.modes.generation import Generation
 
 COMPOSE_FILE, ROUTER_FILE = "compose.yaml", "nginx.conf"
 IMAGE, ROUTER_IMAGE = "ghcr.io/ggml-org/llama.cpp:server", "nginx:stable"
@@ -37,7 +34,7 @@ class LlamaServer(NamedTuple):
     Attributes:
         name: of its script and its service.
         cores: the hardware threads that are its own; none where it is alone.
-        options: what it is told.
+        options: of its command.
     """
 
     name: str
@@ -47,17 +44,10 @@ class LlamaServer(NamedTuple):
     @property
     def words(self) -> tuple[str, ...]:
         """Of its command, with the cores on which it runs."""
-        pinned = ("taskset", "-c", ",".join(map(str, self.cores))) if self.cores else ()
-        return (*pinned, *server_command(self.options))
-
-
-def generation(deployment: Deployment) -> Generation:
-    """The requests of a deployment that generates text."""
-    from autoauto.space.modes.generation import Generation
-
-    mode = deployment.knobs.mode
-    assert isinstance(mode, Generation)
-    return mode
+        words = tuple(server_command(self.options))
+        if self.cores:
+            words = ("taskset", "-c", ",".join(map(str, self.cores)), *words)
+        return words
 
 
 def processes(deployment: Deployment) -> tuple[LlamaServer, ...]:
@@ -66,7 +56,7 @@ def processes(deployment: Deployment) -> tuple[LlamaServer, ...]:
     Raises:
         BadInput: the configuration is of another engine.
     """
-    knobs, model, mode = deployment.knobs, deployment.source, generation(deployment)
+    knobs, model, mode = deployment.knobs, deployment.source, deployment.generation
     if not isinstance(knobs.session, LlamaCppSession) or not isinstance(model, DecoderModel):
         raise BadInput("--to llama-cpp starts llama.cpp with a GGUF file, got a configuration of another engine")
     requests = Workload(mode.input_tokens, mode.output_tokens)
@@ -132,7 +122,8 @@ def read_script(path: Path) -> LlamaServer:
     words = words[words.index("exec") + 1 : -1]  # without the arguments that are passed on
     own: tuple[int, ...] = ()
     if words[0] == "taskset":
-        own, words = tuple(map(int, words[2].split(","))), words[3:]
+        own = tuple(map(int, words[2].split(",")))
+        words = words[3:]
     return LlamaServer(path.stem, own, read_command(words))
 
 
@@ -142,7 +133,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     same = every == list(processes(deployment))
     detail = ", ".join(f"{each.options.n_slots} slots on --threads {each.options.n_threads}" for each in every)
     yield Check("the scripts say the configuration", same, detail)
-    mode = generation(deployment)
+    mode = deployment.generation
     what = "llama.cpp comes up with every option and answers a request"
     if not LlamaCppSession.package.is_installed:
         yield Check(what, None, "the extra llamacpp is not installed")
@@ -176,11 +167,12 @@ def answered_tokens(url: str, input_tokens: int, output_tokens: int) -> int:
 
 
 def _describe(deployment: Deployment) -> str:
-    every, mode = processes(deployment), generation(deployment)
-    rows = "\n".join(
-        f"| {each.name} | {each.options.port} | {', '.join(map(str, each.cores)) or 'any'} | {each.options.n_slots} |"
-        for each in every
-    )
+    every, mode = processes(deployment), deployment.generation
+    table = ["| server | port | cores | slots |", "|---|---|---|---|"]
+    for each in every:
+        cores = ", ".join(map(str, each.cores)) or "any"
+        table.append(f"| {each.name} | {each.options.port} | {cores} | {each.options.n_slots} |")
+    rows = "\n".join(table)
     shared = ""
     if len(every) > 1:
         shared = (
@@ -190,7 +182,7 @@ def _describe(deployment: Deployment) -> str:
     return (
         f"For prompts of {mode.input_tokens} tokens and answers of {mode.output_tokens}. "
         f"Longer ones need a larger --ctx-size.\n\n"
-        f"| server | port | cores | slots |\n|---|---|---|---|\n{rows}{shared}"
+        f"{rows}{shared}"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autoauto.exporters.exporter import Deployment
 from autoauto.exporters.serving.front import has_front
-from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation
+from autoauto.exporters.serving.launches import ServedProcess, decoder_model
 from autoauto.exporters.serving.replicas import FIRST_PORT
 from autoauto.exporters.serving.router import ROUTER_PORT, routed_ports
 
@@ -24,13 +24,14 @@ def bench_script(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
     n_clients = n_sequences(deployment) * deployment.knobs.replicas
     if n_clients > _MOST_CLIENTS:
         return ""
-    mode, n_requests = generation(deployment), REQUESTS_PER_CLIENT * n_clients
+    mode, n_requests = deployment.generation, REQUESTS_PER_CLIENT * n_clients
     lines = [
         'autoauto bench "$url" --protocol openai',
         f"--input-tokens {mode.input_tokens} --output-tokens {mode.output_tokens}",
         f"--concurrency {n_clients} --requests {n_requests} --max-requests {n_requests} --warmup 0",
     ]
-    if n_shared := int(decoder_model(deployment).cached_share * mode.input_tokens):
+    n_shared = int(decoder_model(deployment).cached_share * mode.input_tokens)
+    if n_shared:
         lines.append(f"--shared-prefix-tokens {n_shared}")
     command = " \\\n  ".join(lines)
     return (

@@ -72,7 +72,7 @@ def _expected(process: ServedProcess) -> Limits:
 def _blocks_check(every: Processes, limits: Mapping[str, Limits], n_blocks: int) -> Check:
     """Whether the stages of every replica have the blocks of its plan, which are all of the model."""
     expected = {process.name: _expected(process).blocks for process in every}
-    given = dict.fromkeys(each.blocks or (n_blocks,) for each in limits.values())
+    given = dict.fromkeys(each.blocks or (n_blocks,) for each in limits.values())  # an engine of one stage says none
     is_whole = all(sum(blocks) == n_blocks for blocks in given)
     shown = ", ".join(f"{' + '.join(map(str, blocks))} = {sum(blocks)}" for blocks in given)
     same = {name: each.blocks for name, each in limits.items()} == expected
@@ -84,10 +84,12 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits], *, same_files:
     """Whether model, sequences, tokens and memory are those of the plan."""
     expected = {process.name: _expected(process)._replace(blocks=(), port=None) for process in every}
     first = next(iter(limits.values()))
-    ranks = f" in each of {first.attention_data_parallel} ranks" * (first.attention_data_parallel > 1)
-    detail = (
-        f"{first.n_in_flight} sequences in flight{ranks}, {first.max_batched_tokens} tokens a step, "
-        f"{first.max_length} a sequence, {first.memory_share:.1%} of the memory"
+    detail = f"{first.n_in_flight} sequences in flight"
+    if first.attention_data_parallel > 1:
+        detail += f" in each of {first.attention_data_parallel} ranks"
+    detail += (
+        f", {first.max_batched_tokens} tokens a step, {first.max_length} a sequence, "
+        f"{first.memory_share:.1%} of the memory"
     )
     if first.expert_parallel > 1:
         detail += f", experts dealt among {first.expert_parallel} GPUs"
@@ -97,14 +99,16 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits], *, same_files:
 
 def _gpus_check(every: Processes, scripts: Scripts, limits: Mapping[str, Limits]) -> Check:
     """Whether every process has as many GPUs as stages and groups, and no two have one of them, or one port."""
-    used: dict[int, list[str]] = defaultdict(list)
+    used: dict[int, list[str]] = defaultdict(list)  # GPUs and ports, by machine
     machines = {process.name: process.part.machine for process in every}
+    fits = True
     for name, command in scripts.items():
+        gpus, port = command.environment[GPU_ORDER].split(","), limits[name].port
+        fits = fits and len(gpus) == limits[name].n_gpus
         on_machine = used[machines.get(name, -1)]
-        on_machine += command.environment[GPU_ORDER].split(",")
-        if (port := limits[name].port) is not None:
+        on_machine += gpus
+        if port is not None:
             on_machine.append(f"port {port}")
-    fits = all(len(scripts[name].environment[GPU_ORDER].split(",")) == each.n_gpus for name, each in limits.items())
     alone = all(len(set(given)) == len(given) for given in used.values())
     n_gpus = sum(each.n_gpus for each in limits.values())
     detail = f"{counted(n_gpus, 'GPU')} of {counted(len(used), 'machine')}"

@@ -130,7 +130,9 @@ def front_line(every: Sequence[ServedProcess]) -> str:
         return ""
     n_prefill = len({each.replica.number for each in every if each.replica.is_prefill})
     last = max(each.part.machine for each in every)
-    variables = f"\nThey read the addresses of machines, MACHINE_0_ADDR to MACHINE_{last}_ADDR." if last else ""
+    variables = ""
+    if last > 0:
+        variables = f"\nThey read the addresses of machines, MACHINE_0_ADDR to MACHINE_{last}_ADDR."
     return (
         f"\n\n{n_prefill} servers compute prompts alone, and the others answers. Requests go to port {ROUTER_PORT} of "
         "the front, which\nsends each to one of both. Docker Compose and Kubernetes start all; beside the scripts of "

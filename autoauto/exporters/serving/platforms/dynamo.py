@@ -34,17 +34,23 @@ def _graph(started: Started) -> dict[str, Any]:
         if "--disaggregation-mode" not in words:
             words += ["--disaggregation-mode", role]
         variables = [{"name": name, "value": value} for name, value in _variables(each.process, command).items()]
-        services[f"{role.capitalize()}Worker{number}"] = {
+        worker: dict[str, Any] = {
             "componentType": "worker",
             "subComponentType": role,
             "envFromSecret": TOKEN_SECRET,
             "replicas": each.n_pods,
             "resources": {"limits": {"gpu": str(len(each.process.part.gpus))}},
-            **({"envs": variables} if variables else {}),
-            "extraPodSpec": {"mainContainer": {"image": image, "command": ["python3", "-m", module], "args": words}},
         }
-    kind = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment"}
-    return {**kind, "metadata": {"name": app}, "spec": {"services": services}}
+        if variables:
+            worker["envs"] = variables
+        container = {"image": image, "command": ["python3", "-m", module], "args": words}
+        services[f"{role.capitalize()}Worker{number}"] = worker | {"extraPodSpec": {"mainContainer": container}}
+    return {
+        "apiVersion": "nvidia.com/v1alpha1",
+        "kind": "DynamoGraphDeployment",
+        "metadata": {"name": app},
+        "spec": {"services": services},
+    }
 
 
 def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:

@@ -77,4 +77,4 @@ class Platform(NamedTuple):
 
 def counted(n: int, what: str) -> str:
     """For example "2 pods"."""
-    return f"{n} {what}{'s' * (n != 1)}"
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
