@@ -173,15 +173,6 @@ class Deployment:
                 stages.update({self.graph.tensors[index].name: number for index in layer.outputs})
         return stages
 
-    @property
-    def generation(self) -> Generation:
-        """The requests of a deployment that generates text."""
-        from autoauto.space.modes.generation import Generation
-
-        mode = self.knobs.mode
-        assert isinstance(mode, Generation)
-        return mode
-
     def one_plan(self) -> Plan:
         """The plan that all replicas have.
 
@@ -193,6 +184,15 @@ class Deployment:
                 f"this format has one plan for all replicas, got {len(self.plan.plans)} different ones; try --to onnx"
             )
         return self.plan
+
+
+def generation(deployment: Deployment) -> Generation:
+    """The requests of a deployment that generates text."""
+    from autoauto.space.modes.generation import Generation
+
+    mode = deployment.knobs.mode
+    assert isinstance(mode, Generation)
+    return mode
 
 
 class Check(NamedTuple):

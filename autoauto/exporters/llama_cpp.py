@@ -15,7 +15,7 @@ from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from autoauto.engines.llama_cpp import FIRST_PORT, LlamaServerOptions, read_command, server_command
-from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter
+from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter, generation
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.targets.host.machine import cores_of
@@ -56,7 +56,7 @@ def processes(deployment: Deployment) -> tuple[LlamaServer, ...]:
     Raises:
         BadInput: the configuration is of another engine.
     """
-    knobs, model, mode = deployment.knobs, deployment.source, deployment.generation
+    knobs, model, mode = deployment.knobs, deployment.source, generation(deployment)
     if not isinstance(knobs.session, LlamaCppSession) or not isinstance(model, DecoderModel):
         raise BadInput("--to llama-cpp starts llama.cpp with a GGUF file, got a configuration of another engine")
     requests = Workload(mode.input_tokens, mode.output_tokens)
@@ -133,7 +133,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     same = every == list(processes(deployment))
     detail = ", ".join(f"{each.options.n_slots} slots on --threads {each.options.n_threads}" for each in every)
     yield Check("the scripts say the configuration", same, detail)
-    mode = deployment.generation
+    mode = generation(deployment)
     what = "llama.cpp comes up with every option and answers a request"
     if not LlamaCppSession.package.is_installed:
         yield Check(what, None, "the extra llamacpp is not installed")
@@ -167,7 +167,7 @@ def answered_tokens(url: str, input_tokens: int, output_tokens: int) -> int:
 
 
 def _describe(deployment: Deployment) -> str:
-    every, mode = processes(deployment), deployment.generation
+    every, mode = processes(deployment), generation(deployment)
     table = ["| server | port | cores | slots |", "|---|---|---|---|"]
     for each in every:
         cores = ", ".join(map(str, each.cores)) or "any"

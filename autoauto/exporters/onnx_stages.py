@@ -372,7 +372,12 @@ def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
     ports, outputs = model_ends(deployment)
     if any(port.data_dependent for port in outputs) or all(port.batch_axis is None for port in ports):
         n = 1
-    long = [Port(port.name, _shape(port, n), port.dtype) for port in ports]
+    long: list[Port] = []
+    for port in ports:
+        shape = list(port.shape)
+        if port.batch_axis is not None:
+            shape[port.batch_axis] *= n
+        long.append(Port(port.name, tuple(shape), port.dtype))
     if deployment.inputs:
         return n, dict(deployment.inputs(long))
     return n, made_up(long, np.random.default_rng(0))
@@ -398,11 +403,6 @@ def _whole(deployment: Deployment) -> Deployment:
     stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)), n_replicas=1)
     plan = replace(deployment.plan, stages=(stage,), other_plans=(), placement=())
     return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
-
-
-def _shape(port: ModelPort, n: int) -> tuple[int, ...]:
-    """The shape of n micro-batches."""
-    return tuple(size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape))
 
 
 def made_up(ports: Sequence[Port], rng: np.random.Generator) -> dict[str, Array]:
@@ -471,6 +471,15 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     except Exception as error:  # ONNX Runtime's errors have no common class
         raise BadInput(f"ONNX Runtime must run {path.name}, got: {first_line(error)}") from error
     return {entry.name: array for entry, array in zip(session.get_outputs(), outputs, strict=True)}
+
+
+def equals_whole_model(deployment: Deployment, path: Path) -> Iterator[Check]:
+    """Whether a model file computes the same as the whole model, on the inputs of a micro-batch."""
+    n, inputs = examples(deployment, 1)
+    try:
+        yield from compared(run_file(path, inputs), whole_model(deployment, inputs), n)
+    except BadInput as error:
+        yield Check("ONNX Runtime runs the file", False, str(error))
 
 
 def whole_model(deployment: Deployment, inputs: Mapping[str, Array]) -> dict[str, Array]:

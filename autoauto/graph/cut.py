@@ -266,7 +266,11 @@ class BatchedModel:
         path.write_bytes(with_weights(model, [entry.SerializeToString() for entry in entries]))
 
     def _weight_bytes(self, part: Part) -> int:
-        return sum(self._n_bytes(name) for name in part.subgraph.constants)
+        n_bytes = 0
+        for name in part.subgraph.constants:
+            value = self._values[name]
+            n_bytes += prod(value.shape) * helper.tensor_dtype_to_np_dtype(value.dtype).itemsize
+        return n_bytes
 
     def _assembled(self, part: Part, weights: Weights) -> tuple[onnx.ModelProto, list[bytes]]:
         """The model of a subgraph without its constants, and the constants, serialised."""
@@ -318,10 +322,6 @@ class BatchedModel:
                 raise UnreadableModel(f"{message}; cut the model there, and leave the rest to what calls it")
             raise Unsupported(f"{message}; try stages that begin elsewhere")
         return str(dtype)
-
-    def _n_bytes(self, name: str) -> int:
-        value = self._values[name]
-        return prod(value.shape) * helper.tensor_dtype_to_np_dtype(value.dtype).itemsize
 
     def _constant(self, name: str, weights: Weights) -> bytes:
         """A stored constant, a stand-in for a weight, or the values of a shape, serialised."""

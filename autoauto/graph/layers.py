@@ -306,7 +306,7 @@ def _with_states(reading: _Reading, states: Mapping[str, str]) -> _Reading:
 
 
 def _shared(reading: _Reading, facts: Mapping[str, TensorFact], states: Mapping[str, str]) -> list[str]:
-    """What a layer must have on its own device: matrices and states, which others may read, and unknown lengths."""
+    """The names of what must be on the device of a layer: matrices, states, and tensors of unknown lengths."""
     shared: list[str] = []
     if reading.node.op_type in _MATRIX_READERS:
         shared += [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]

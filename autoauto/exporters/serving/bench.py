@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.exporters.exporter import Deployment
+from autoauto.exporters.exporter import Deployment, generation
 from autoauto.exporters.serving.front import has_front
 from autoauto.exporters.serving.launches import ServedProcess, decoder_model
 from autoauto.exporters.serving.replicas import FIRST_PORT
@@ -24,7 +24,7 @@ def bench_script(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
     n_clients = n_sequences(deployment) * deployment.knobs.replicas
     if n_clients > _MOST_CLIENTS:
         return ""
-    mode, n_requests = deployment.generation, REQUESTS_PER_CLIENT * n_clients
+    mode, n_requests = generation(deployment), REQUESTS_PER_CLIENT * n_clients
     lines = [
         'autoauto bench "$url" --protocol openai',
         f"--input-tokens {mode.input_tokens} --output-tokens {mode.output_tokens}",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from autoauto.engines.engine import Engine
-from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter
+from autoauto.exporters.exporter import DecoderModel, Deployment, Exporter, generation
 from autoauto.exporters.serving.bench import BENCH_FILE, bench_line, bench_script, n_sequences
 from autoauto.exporters.serving.checks import checks, started_of
 from autoauto.exporters.serving.files import dump, script, script_name, shell_script
@@ -40,9 +40,6 @@ def serving_exporter(engine: Engine) -> Exporter:
                 for name, text in platform.beside(started).items():
                     (folder / name).write_text(text, encoding="utf-8")
 
-    def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-        return checks(deployment, engine, folder)
-
     return Exporter(
         name=engine.launcher.to,
         summary=f"{engine.title}, a process a replica",
@@ -51,7 +48,7 @@ def serving_exporter(engine: Engine) -> Exporter:
             *(platform.apply for platform in PLATFORMS if platform.apply),
         ),
         write=write,
-        check=check,
+        check=lambda deployment, folder: checks(deployment, engine, folder),
         notes=_notes(engine),
         serves_decoders=True,
         describe=lambda deployment: _replica_lines(deployment, engine),
@@ -59,7 +56,7 @@ def serving_exporter(engine: Engine) -> Exporter:
 
 
 def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None:
-    """A script that can be run, and beside it what it reads, by name."""
+    """Write a script that can be run, and beside it the files that it reads, by name."""
     path.write_text(text, encoding="utf-8")
     path.chmod(_EXECUTABLE)
     for name, content in files.items():
@@ -80,7 +77,7 @@ def _notes(engine: Engine) -> str:
 
 def _replica_lines(deployment: Deployment, engine: Engine) -> str:
     """A table of replicas, and what was modelled."""
-    every, mode, knobs = processes(deployment, engine), deployment.generation, deployment.knobs
+    every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
     table = ["| replica | machine | GPUs | port | blocks of stages |", "|---|---|---|---|---|"]
     for process in every:
         replica, part = process.replica, process.part

@@ -64,9 +64,9 @@ def dump(content: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
     """YAML of one document, or of a sequence of documents; what is used twice is written twice."""
     import yaml  # of extra gpu
 
-    without_anchors = type("PlainDumper", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})
+    plain = type("PlainDumper", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})  # else it writes anchors
     documents = [content] if isinstance(content, Mapping) else list(content)
-    return str(yaml.dump_all(documents, without_anchors, sort_keys=False, default_flow_style=False, width=1000))
+    return str(yaml.dump_all(documents, Dumper=plain, sort_keys=False, default_flow_style=False, width=1000))
 
 
 def folder_of(each: ServedProcess) -> str:

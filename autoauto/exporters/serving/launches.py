@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.engines.command import Command, Launch, Machines, PoolPart
 from autoauto.engines.engine import Engine
-from autoauto.exporters.exporter import DecoderModel, Deployment
+from autoauto.exporters.exporter import DecoderModel, Deployment, generation
 from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, WeightFormat, Workload, lacks_draft
 from autoauto.records.costs.profile import WEIGHTS
@@ -78,7 +78,7 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
     Raises:
         BadInput: the configuration is of another engine, or the engine does not take it.
     """
-    session, model, mode = gpu_session(deployment), decoder_model(deployment), deployment.generation
+    session, model, mode = gpu_session(deployment), decoder_model(deployment), generation(deployment)
     if session.engine != engine.name:
         raise BadInput(
             f"--to {engine.launcher.to} starts the engine {engine.name}, got a configuration for {session.engine}; "

@@ -8,7 +8,6 @@ NemotronH       one of both in a block, by a pattern; DeciLM sizes by block
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from autoauto.graph.decoders.values import Values
@@ -71,7 +70,7 @@ def _dense_size(architecture: str, fields: Values) -> int:
 
 
 def _experts(architecture: str, fields: Values) -> Experts | None:
-    """Those of a class that has some."""
+    """The experts of a class that has some, else None."""
     key = fields.first_key(_COUNTS)
     if key is None:
         return None
@@ -89,7 +88,7 @@ def _experts(architecture: str, fields: Values) -> Experts | None:
         shared_size = size * fields.count(counts)
     return Experts(
         n_experts=n_experts,
-        n_chosen=fields.first_count(_CHOSEN, most=n_experts),
+        n_chosen=fields.count(fields.first_key(_CHOSEN) or _CHOSEN[0], most=n_experts),
         intermediate_size=size,
         shared_size=shared_size,
         inner_size=fields.optional_count("moe_latent_size"),
@@ -134,11 +133,13 @@ def _attentions(architecture: str, fields: Values, n_layers: int, max_length: in
     kinds = _attention_kinds(architecture, fields, n_layers)
     full = _full(fields)
     of_kind: dict[str, Callable[[], Mixer]] = {
-        _FULL: partial(_global, architecture, fields, full),
-        _SLIDING: partial(_windowed, architecture, fields, full, max_length),
-        _CHUNKED: partial(_chunked, fields, full, max_length),
-        _LINEAR: partial(_linear, fields),
+        _FULL: lambda: _global(architecture, fields, full),
+        _SLIDING: lambda: _windowed(architecture, fields, full, max_length),
+        # A query in a chunk sees half of the chunk in the mean, and all of it at most, which is counted.
+        _CHUNKED: lambda: _bounded(full, fields.count("attention_chunk_size"), max_length),
+        _LINEAR: lambda: _linear(fields),
     }
+    # Each kind is made once, and only if a block has it: the keys of other kinds may be missing.
     made = {kind: of_kind[kind]() for kind in dict.fromkeys(kinds)}
     return [made[kind] for kind in kinds]
 
@@ -193,13 +194,8 @@ def _windowed(architecture: str, fields: Values, full: Attention, max_length: in
     return _bounded(made, fields.count("sliding_window"), max_length)
 
 
-def _chunked(fields: Values, full: Attention, max_length: int) -> Attention:
-    """Attention inside chunks holds half a chunk in the mean, and a whole one at most, which is counted."""
-    return _bounded(full, fields.count("attention_chunk_size"), max_length)
-
-
 def _bounded(full: Attention, n_tokens: int, max_length: int) -> Attention:
-    """Attention to so many tokens, which are all where no sequence is longer."""
+    """Attention to the last `n_tokens`; without a window where no sequence is longer."""
     if n_tokens >= max_length:
         return full
     return full._replace(window=n_tokens)
@@ -236,7 +232,7 @@ def _latent(fields: Values, n_layers: int) -> Sequence[LatentAttention]:
 
 
 def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequence[str]:
-    """By block, what it attends to.
+    """The kind of attention of every block.
 
     Raises:
         UnreadableModel: the kinds are others, or not as many as the blocks.

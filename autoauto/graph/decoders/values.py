@@ -48,7 +48,7 @@ class Values(NamedTuple):
         return self.count(key) if self.config.get(key) else None
 
     def assumed(self) -> tuple[str, ...]:
-        """What is taken from the class."""
+        """A sentence on the values that the config leaves out, and the class has; none where it has them all."""
         taken: list[str] = []
         for key in _ASSUMED:
             default = self.defaults.get(key)
@@ -57,14 +57,6 @@ class Values(NamedTuple):
         if not taken:
             return ()
         return (f"The config leaves out what its class has: {', '.join(taken)}.",)
-
-    def first_count(self, keys: Sequence[str], most: int = 2**31) -> int:
-        """The positive number of the first of some keys that the config has, or else its class.
-
-        Raises:
-            UnreadableModel: it is no such number, or there is none.
-        """
-        return self.count(self.first_key(keys) or keys[0], most=most)
 
     def first_key(self, keys: Sequence[str]) -> str | None:
         """The first of some keys that the config has, or else its class; None where neither has one."""

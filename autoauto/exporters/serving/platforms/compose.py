@@ -1,9 +1,8 @@
-"""Docker Compose on each machine, with a router or what is in front of two pools."""
+"""Docker Compose on each machine, with a router, or with the front of two pools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from autoauto.engines.command import GPU_ORDER, Command
@@ -79,23 +78,12 @@ def _commands_check(scripts: Mapping[str, Command], services: Mapping[str, Any])
     started: dict[str, tuple[tuple[str, ...], int]] = {}
     for name, service in services.items():
         if name not in (ROUTER, FRONT):
-            started[name] = (tuple(service["entrypoint"]), len(_devices(service)))
+            (gpus,) = service["deploy"]["resources"]["reservations"]["devices"]
+            started[name] = (tuple(service["entrypoint"]), len(gpus["device_ids"]))
     expected: dict[str, tuple[tuple[str, ...], int]] = {}
     for name, command in scripts.items():
         expected[name] = (tuple(command.words), len(command.environment[GPU_ORDER].split(",")))
     return Check(f"{FILE} starts the commands of the scripts", started == expected, counted(len(started), "service"))
-
-
-def _devices(service: Mapping[str, Any]) -> Sequence[str]:
-    ids: list[str] = service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
-    return ids
-
-
-def _read_services(path: Path) -> Mapping[str, Any]:
-    """The services of Docker Compose by name."""
-    (content,) = read_yaml(path)
-    services: Mapping[str, Any] = content["services"]
-    return services
 
 
 def _router(started: Started) -> dict[str, str]:
@@ -104,7 +92,8 @@ def _router(started: Started) -> dict[str, str]:
 
 
 def _checks(started: Started, read: ReadBack) -> Iterator[Check]:
-    services = _read_services(read.folder / FILE)
+    (content,) = read_yaml(read.folder / FILE)
+    services: Mapping[str, Any] = content["services"]
     yield _commands_check(read.scripts, services)
     yield from router_checks(started.processes, read.folder, services)
     if has_front(started.processes):
