@@ -1,4 +1,4 @@
-"""What is exported, and what an exporter is: `Deployment`, `Exporter`, `Check`."""
+"""A plan to export, `Deployment`, a format to write it in, `Exporter`, and what was checked of the files, `Check`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """What all replicas of a deployment give.
+    """The performance of all replicas of a deployment.
 
     Attributes:
         samples_per_s: throughput; tokens of answers where text is generated.
@@ -137,7 +137,7 @@ class Deployment:
     devices: tuple[DeviceSession, ...] = ()
 
     def session(self, plan: Plan, stage: Stage) -> SessionOptions:
-        """How a stage of one of the plans is computed; without threads where its device is not one of this machine."""
+        """The session that computes a stage of one of the plans; 0 threads where the device is not of this machine."""
         if self.devices:
             # Replicas of one plan have devices of the same kinds, so those of the first one stand for all.
             number = plan.placement[0][stage.device].device if plan.placement else stage.device
@@ -149,7 +149,7 @@ class Deployment:
 
     @property
     def packages(self) -> str:
-        """What pip installs for the runtimes of all stages."""
+        """The packages that pip installs for the runtimes of all stages, quoted for a shell."""
         sessions: list[Session] = []
         for plan in self.plan.plans:
             sessions += [self.session(plan, stage).session for stage in plan.stages]

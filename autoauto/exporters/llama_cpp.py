@@ -91,7 +91,7 @@ def compose(every: Sequence[LlamaServer]) -> str:
 
 
 def router(every: Sequence[LlamaServer]) -> str:
-    """What nginx needs to give every request to the server with the fewest; streams are passed on as they come."""
+    """The configuration of nginx: a request goes to the server with the fewest, and its answer is streamed."""
     servers = "".join(f"    server 127.0.0.1:{process.options.port};\n" for process in every)
     return (
         f"events {{}}\nhttp {{\n  upstream servers {{\n    least_conn;\n{servers}  }}\n"
@@ -113,7 +113,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def read_script(path: Path) -> LlamaServer:
-    """What a script starts.
+    """The server that a script starts.
 
     Raises:
         BadInput: llama.cpp would refuse its options.

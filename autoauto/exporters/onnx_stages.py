@@ -229,7 +229,7 @@ def _precision(deployment: Deployment) -> Precision:
 
 
 def _options(session: Session) -> dict[str, Any]:
-    """The knobs of a session by name, but those that a stage says itself."""
+    """The knobs of a session by name, without those that are fields of `StageFile`."""
     return {name: value for name, value in session.values.items() if name not in ("precision", "cores_per_device")}
 
 
@@ -307,7 +307,7 @@ def _check_stages(deployment: Deployment, folder: Path, temporary: Path, n: int)
 
 
 def _check_first_samples(deployment: Deployment, small: Deployment, folder: Path, temporary: Path) -> Iterator[Check]:
-    """Run a micro-batch of the plan, and compare its first samples with what the whole model computes of them."""
+    """Run a micro-batch of the plan, and compare the outputs of its first samples with those of the whole model."""
     n_first, n_samples = small.knobs.batch_size, deployment.knobs.batch_size
     _, inputs = examples(deployment, 1)
     of_inputs, of_outputs = model_ends(deployment)
@@ -336,7 +336,7 @@ def _first_samples(
 
 
 def _whole_outputs(deployment: Deployment, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
-    """What the whole model as one stage computes."""
+    """The outputs of the whole model, run as one stage."""
     folder = temporary / f"whole-{deployment.knobs.batch_size}"
     if not folder.exists():
         folder.mkdir()
@@ -428,7 +428,7 @@ def _made_up(port: Port, rng: np.random.Generator) -> Array:
 
 
 def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
-    """What the program of an artifact computes, in a process of its own as a user would run it.
+    """The outputs of the program of an artifact, which runs in a process of its own as a user would run it.
 
     Raises:
         MissingExtra: ONNX Runtime is not installed.

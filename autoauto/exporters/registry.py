@@ -188,7 +188,7 @@ def _read_me(deployment: Deployment, exporter: Exporter) -> str:
 
 
 def _not_in_the_files(deployment: Deployment, exporter: Exporter) -> Iterator[str]:
-    """What one sets in the runtime by hand, so that a plan for training is met."""
+    """Sentences on settings of a plan for training that a user makes in the runtime by hand."""
     knobs = deployment.knobs
     if not knobs.training:
         return

@@ -210,7 +210,7 @@ class BatchedModel:
         """
         waiting, seen = list(wanted), set(wanted)
         nodes, inputs, constants = set(), [], []
-        while waiting:
+        while waiting:  # from the wanted tensors back to what is given or stored
             name = waiting.pop()
             if name in outside or name in self.inputs:
                 inputs.append(name)

@@ -1,4 +1,4 @@
-"""What holds for every tensor at any batch size, inferred from the batch sizes 1, 2 and 3: `TensorFact`."""
+"""Facts about tensors that hold at any batch size, from the shapes at 1, 2 and 3 samples: `TensorFact`."""
 
 from __future__ import annotations
 
@@ -67,9 +67,11 @@ def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Mode
     own = plain.own
     states = states_of(own.model, own.values, given)
     try:
-        one, two, three = plain.at(1), plain.at(2), plain.at(3)
-        facts = {name: _fact(name, value, two.values[name], three.values[name]) for name, value in one.values.items()}
-        return ModelFacts(one.model, facts, None, plain.batch, states, plain.only_branches)
+        at_one, at_two, at_three = plain.at(1), plain.at(2), plain.at(3)
+        facts: dict[str, TensorFact] = {}
+        for name, value in at_one.values.items():
+            facts[name] = _fact(name, value, at_two.values[name], at_three.values[name])
+        return ModelFacts(at_one.model, facts, None, plain.batch, states, plain.only_branches)
     except BadInput as reason:
         if plain.batch.guessed:
             raise BadInput(f"no axis of the inputs acts like a batch: {reason}; try {plain.batch.guessed}") from None

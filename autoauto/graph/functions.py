@@ -76,7 +76,7 @@ def check_size(model: onnx.ModelProto) -> None:
 
 
 def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
-    """The size of a graph or a function, by those of the functions that it calls."""
+    """The size of a graph or a function, from the sizes of the functions that it calls."""
     n_nodes, n_bytes, n_nested, n_calls = 0, 0, 0, 0
     for node in holder.node:
         n_bytes += node.ByteSize()

@@ -1,4 +1,4 @@
-"""What decides the code of a layer: its `attributes`, its `kind`, and the products that run in fp8 (`quantise`)."""
+"""Keys of the code of a layer, its `attributes` and its `kind`; the choice of products that run in fp8, `quantise`."""
 
 from __future__ import annotations
 

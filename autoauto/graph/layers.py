@@ -95,7 +95,8 @@ def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
     ['wte', None, 'wte', None]
     """
     read = [tuple(dict.fromkeys(names)) for names in shared]
-    parents: dict[str, str] = {}  # union-find over the matrices
+    # Union-find over the names: every name leads to a parent, and a root leads to itself.
+    parents: dict[str, str] = {}
 
     def root(name: str) -> str:
         while parents.setdefault(name, name) != name:
@@ -286,7 +287,7 @@ def _local_states(readings: Sequence[_Reading], known: ModelFacts, roots: Mappin
     states: dict[str, str] = {}
     for before, after, is_given in known.states:
         names = [roots.get(name, name) for name in (before, after)]
-        uses = [i for i, each in enumerate(readings) if names[0] in each.inputs or names[1] in each.outputs]
+        uses = [i for i, reading in enumerate(readings) if names[0] in reading.inputs or names[1] in reading.outputs]
         if is_given or (uses and uses[-1] - uses[0] < MAX_STATE_SHARE * len(readings)):
             states |= dict.fromkeys(names, f"state {before}")
     return states

@@ -86,7 +86,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _missing(model: str, builtin: Iterable[str]) -> str:
-    """The message for a text that names no model: what the text is, and what to try."""
+    """The message for a text that names no model: it says what is there instead, and what to try."""
     must, path = "a model must be a built-in name or the path of an ONNX file", Path(model)
     if "://" in model:
         return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
@@ -129,7 +129,7 @@ def _try_in_folder(folder: Path) -> str:
 
 
 def _nearest_file(path: Path) -> str:
-    """The file beside a missing one that has nearly its name, or what lacks."""
+    """Advice for a missing file: the file beside it with nearly its name, or a check of the path."""
     if not os.path.isdir(path.parent):
         return f"nor a folder {str(path.parent)!r:.200}; check the path"
     near = did_you_mean(path.name, _onnx_files(path.parent))

@@ -1,4 +1,4 @@
-"""Read an ONNX file: `read_model`, and what its nodes hold and read (`bodies`, `reads`).
+"""Read an ONNX file, `read_model`, and the attributes, bodies and operands of its nodes.
 
 The values of a model's weights, which `read_model` leaves in the file: `Weights`.
 """

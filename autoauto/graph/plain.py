@@ -46,10 +46,11 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version = plain.ir_version
     context.opset_imports = {entry.domain: entry.version for entry in plain.opset_import}
-    for node in all_nodes(plain.graph):
+    for node in all_nodes(plain.graph):  # before any inference: on some faults onnx ends the process there
         _check(node, context)
     nodes, constants = _without_constants(plain.graph)
     nodes = [with_plain_bodies(node, constants) for node in nodes]
+    # Names are known only now: bodies have added their constants to those of the model.
     known = {tensor.name for tensor in constants}
     inputs = [value for value in plain.graph.input if value.name not in known]
     nodes, outputs = with_tensors_at_ends(nodes, plain.graph.output)

@@ -27,7 +27,7 @@ MODEL, CLUSTER, CONFIGURATION, PARTITION = "model_info.json", "cluster_info.json
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write what auto_pipeline plans from, for one pipeline, and the partition.
+    """Write the inputs of auto_pipeline for one pipeline, and the partition.
 
     Raises:
         BadInput: transfers with the host overlap with computation, which an IPUClusterInfo cannot express.
@@ -47,7 +47,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Read the files back, and check what auto_pipeline demands of a partition."""
+    """Read the files back, and check the partition by the rules of auto_pipeline."""
     model, cluster = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (MODEL, CLUSTER))
     partition = list(map(int, (folder / PARTITION).read_text(encoding="utf-8").split("_")))
     names = model["layerName"]

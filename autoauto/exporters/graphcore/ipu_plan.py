@@ -1,4 +1,4 @@
-"""What Graphcore's runtimes have in common: the plans that they can run, and programs as text."""
+"""Shared by exporters for Graphcore's runtimes: the plans that these can run, and the text of programs."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def bench_script(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
 
 
 def bench_line(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
-    """What README says of the script; empty where there is none."""
+    """The lines of README on the script; empty where there is none."""
     if not bench_script(deployment, every):
         return ""
     return (

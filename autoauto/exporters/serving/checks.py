@@ -1,4 +1,4 @@
-"""What is read back of an artifact for a serving engine: `checks`."""
+"""Checks of an artifact for a serving engine: its files are read back and compared with the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Scripts = Mapping[str, Command]
 
 
 def started_of(deployment: Deployment, engine: Engine) -> Started:
-    """What platforms start of a deployment."""
+    """The processes of a deployment, as platforms start them."""
     every, model = processes(deployment, engine), decoder_model(deployment)
     return Started(every, engine, model.served_name, weight_bytes(deployment))
 

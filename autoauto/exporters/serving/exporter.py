@@ -76,7 +76,7 @@ def _notes(engine: Engine) -> str:
 
 
 def _replica_lines(deployment: Deployment, engine: Engine) -> str:
-    """A table of replicas, and what was modelled."""
+    """The lines of README on the replicas: a table, and the requests that were modelled."""
     every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
     table = ["| replica | machine | GPUs | port | blocks of stages |", "|---|---|---|---|---|"]
     for process in every:
@@ -98,7 +98,7 @@ def _replica_lines(deployment: Deployment, engine: Engine) -> str:
 
 
 def _workload_lines(model: DecoderModel) -> str:
-    """How answers are drafted and what is cached, and what is to be added for it."""
+    """The lines of README on drafted tokens and cached prompts, and on what a user adds for them."""
     drafts, text = model.speculation, ""
     if drafts.draft_tokens:
         text += (
@@ -119,7 +119,7 @@ def _workload_lines(model: DecoderModel) -> str:
 
 
 def _starts(every: tuple[ServedProcess, ...]) -> str:
-    """What the lines start, and where."""
+    """The lines of README on what each command starts, and on which machine."""
     machines = {each.part.machine for each in every}
     if len(machines) == 1:
         text = "Each of the three lines starts all replicas: the scripts, Docker Compose, or Kubernetes."

@@ -1,4 +1,4 @@
-"""Scripts that start processes, `script`; what files of all platforms have in common, and how files are read back."""
+"""Scripts that start processes, `script`; names that files of several platforms share; readers of the files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKEN_VARIABLE, HOME_VARIABLE = "HF_TOKEN", "HF_HOME"
 TOKEN_SECRET = "hf-token"
 """The secret of a cluster that holds the token."""
 _ADDRESSES = {MASTER[2:-1]: "the first machine of the replica"}
-"""What variables of addresses are, but those of machines by their number."""
+"""The meaning of variables that hold addresses; those of machines have the number of the machine."""
 
 
 def script_name(process: ServedProcess) -> str:

@@ -1,4 +1,4 @@
-"""What is in front of two pools, one of prompts and one of answers: its script, service and documents of Kubernetes.
+"""The front of two pools, one of prompts and one of answers: its script, and its service in Docker Compose.
 
     requests --> front :8080 --> :8002 prefill-0   computes the prompt, and hands over its keys and values
                             `--> :8000 replica-0   answers
@@ -53,7 +53,7 @@ def has_front(every: Sequence[ServedProcess]) -> bool:
 
 
 def role_of(process: ServedProcess) -> str:
-    """What a server of two pools does: "prefill" or "decode"."""
+    """The role of a server of two pools: "prefill" or "decode"."""
     return "prefill" if process.replica.is_prefill else "decode"
 
 
@@ -125,7 +125,7 @@ def front_service(every: Sequence[ServedProcess], engine: Engine, folder: str) -
 
 
 def front_line(every: Sequence[ServedProcess]) -> str:
-    """What README says of the front; empty where there is none."""
+    """The lines of README on the front; empty where there is none."""
     if not has_front(every):
         return ""
     n_prefill = len({each.replica.number for each in every if each.replica.is_prefill})

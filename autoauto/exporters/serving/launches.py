@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target a
 _SHARE_DIGITS = 10_000
 _LENGTH_HEADROOM, _LENGTH_BLOCK = 0.1, 256
 _JOIN_PORT = 29_500
-"""On which machines of the first replica find its first machine; of the next replica the next."""
+"""The machines of the first replica find each other on this port; those of the next replica on the next."""
 _TRANSFER_PORT, _TRANSFER_PORTS = 5600, 100
-"""Where servers of two pools ask the first process for caches; of the next process so many ports on."""
+"""Servers of two pools ask the first replica for caches on this port; the next replica has its port 100 further."""
 
 
 class ServedProcess(NamedTuple):

@@ -1,6 +1,6 @@
-"""On which axis the samples of a node's operands lie together, and which axes a node must leave alone.
+"""Helpers of rules: the axis on which the operands of a node hold the samples, and refusals of a node that mixes them.
 
-Helpers of the rules in `rows.py`, `moves.py`, `products.py` and `contrib.py`.
+They are for the rules in `rows.py`, `moves.py`, `products.py` and `contrib.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ SampleRule = Callable[[NodeStep], SampleAxis | tuple[SampleAxis, ...]]
 
 
 def not_along(step: NodeStep, axes: Collection[int]) -> SampleAxis:
-    """Where the samples lie in input 0; refused when it is on one of `axes`, along which the node computes."""
+    """The sample axis of input 0; refuses a node that computes along it, that is along one of `axes`."""
     samples = step.only()
     if samples.axis in axes:
         raise step.refuse("works along the batch axis")

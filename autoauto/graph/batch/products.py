@@ -149,7 +149,7 @@ def rotated(step: NodeStep) -> SampleAxis:
 
 
 def rotated_by_positions(step: NodeStep) -> SampleAxis:
-    """RotaryEmbedding of ONNX Runtime: positions of every sample, or the first one of all."""
+    """RotaryEmbedding of ONNX Runtime: a matrix of positions has a row a sample; a vector of one is for all samples."""
     if len(step.shape(1)) > 1:
         return side_by_side(0, 1)(step)
     return side_by_side(0)(step)

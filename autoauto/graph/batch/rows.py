@@ -83,7 +83,7 @@ def transform(step: NodeStep) -> SampleAxis:
 
 
 def last_axes(count: int) -> Callable[[NodeStep], SampleAxis]:
-    """Computes along the last axes, so many."""
+    """A rule for operators that compute along the last `count` axes."""
 
     def rule(step: NodeStep) -> SampleAxis:
         rank = len(step.shape())
@@ -101,7 +101,7 @@ def quantize(step: NodeStep) -> SampleAxis:
 
 
 def by_all_samples(step: NodeStep) -> SampleAxis:
-    """DynamicQuantizeLinear, and products that quantise what they read: by the extremes of all samples."""
+    """Refuse DynamicQuantizeLinear, and products that quantise their operands: their scale depends on all samples."""
     raise step.refuse("chooses a scale by the extremes of all samples; try to quantise with fixed scales")
 
 

@@ -1,4 +1,4 @@
-"""Classes of Hugging Face whose decoders are modelled, `FAMILIES`: what they say that a config need not repeat.
+"""Classes of Hugging Face whose decoders are modelled, with the defaults that a config may leave out: `FAMILIES`.
 
 What their blocks compute is read by `kinds.py` from keys that many classes have. Other classes are refused in a line
 that says what is missing: `architecture_of`.
@@ -156,7 +156,7 @@ def architecture_of(name: str, config: Mapping[str, Any], text: Mapping[str, Any
 
 
 def _nearest(architecture: str, text: Mapping[str, Any]) -> str | None:
-    """A modelled class of the same makers, dense or of experts as this one; of other makers only one of experts."""
+    """The class of the same makers with the most similar name; Mixtral for a class of experts of other makers."""
     has_experts = any(text.get(key) for key in _EXPERT_COUNTS)
     able = [each for each, defaults in FAMILIES.items() if any(map(defaults.get, _EXPERT_COUNTS)) == has_experts]
     maker = re.match(r"[A-Z]?[a-z]*", architecture)

@@ -1,8 +1,8 @@
-"""Decoders from files of llama.cpp: `read_gguf` reads the header of a GGUF file [gguf], `is_gguf` tells one.
+"""Decoders from files of llama.cpp: `read_gguf` reads the header of a GGUF file [gguf].
 
     "GGUF" | version | n tensors | n entries | entries: key, type, value ... | tensors: name, shape, type, offset ...
 
-Weights are not read. What the engine runs it decides itself; of the header only what a forecast and the report need.
+Weights are not read. The engine reads the file itself; the forecast and the report need a few numbers of the header.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 from autoauto.graph.decoders.huggingface import MAX_LAYERS
 from autoauto.graph.decoders.layers import graph_of
+from autoauto.graph.decoders.values import whole_number
 from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile, Experts
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerGraph
@@ -155,7 +156,7 @@ class _Header:
         return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
 
     def _bytes(self, n_bytes: int) -> bytes:
-        """The next bytes; too few of them are an error of `struct`, as where a number is cut."""
+        """The next bytes. The end of the file raises `struct.error`, as `struct` does for a number that is cut."""
         content = self._file.read(n_bytes)
         if len(content) < n_bytes:
             raise struct.error("the end of the file")
@@ -212,9 +213,4 @@ class _Entries(NamedTuple):
         value = self.metadata.get(name, default)
         if isinstance(value, _Listed) and value.items:
             value = max(value.items)
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
-            given = "none" if value is None else repr(value)[:40]
-            raise UnreadableModel(
-                f"{name} must be a whole number from {minimum} to {most:,}, got {given} in {self.path}"
-            )
-        return value
+        return whole_number(value, name, self.path, most, minimum)

@@ -30,7 +30,7 @@ _MOST_SCALED = 2**16
 _SCALED_ALREADY = "Gemma3"
 """Architectures whose positions are scaled ones begin with it: engines leave their factor out [positions]."""
 _DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
-"""What a config says of layers that predict several tokens."""
+"""Keys with the number of layers that predict several tokens."""
 
 
 def bundled_names() -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def _bundled(given: str) -> Decoder:
 
 
 def _other_model(name: str) -> str:
-    """What to try for a name that is not bundled."""
+    """Advice for a name that is not bundled."""
     if name in builtin_models() or name.endswith(".onnx"):
         return "an ONNX model runs on --cluster c600 or --cluster cpu"
     if _HUB_NAME.fullmatch(name):
@@ -89,7 +89,7 @@ def _other_model(name: str) -> str:
 
 
 def _same_config(name: str) -> str:
-    """A key that is equal for models of the same config: a later name, or a model trained further on instructions.
+    """A key that is equal for models of one config, as a model and its version that follows instructions.
 
     >>> _same_config("meta-llama/Llama-3.1-70B-Instruct") == _same_config("meta-llama/Meta-Llama-3.1-70B")
     True
@@ -161,7 +161,7 @@ def _n_layers(fields: Values) -> int:
 def _first_entry(
     name: str, config: Mapping[str, Any], text: Mapping[str, Any], quantisation: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """What says how the weights are stored; empty where they have 16 bits."""
+    """The entry that says how the weights are stored; empty where they have 16 bits."""
     entry = (
         config.get("quantization_config")
         or text.get("quantization_config")

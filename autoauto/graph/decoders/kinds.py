@@ -32,13 +32,13 @@ _FULL, _SLIDING, _CHUNKED, _LINEAR = "full_attention", "sliding_attention", "chu
 _MAX_FACTOR = 1000
 """Of the width of a feed-forward layer."""
 _ZERO = ("num_kv_shared_layers", "hidden_size_per_layer_input")
-"""What must be 0: blocks that share keys and values, and an embedding a block, of Gemma 4."""
+"""Keys that must be 0: blocks that share keys and values, and an embedding a block, of Gemma 4."""
 _OF_SIGNS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """The signs of a pattern of blocks of NemotronH."""
 
 
 def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int) -> tuple[BlockKind, ...]:
-    """What every block computes.
+    """The layers of every block.
 
     Raises:
         UnreadableModel: a key is missing, or says what is not modelled.

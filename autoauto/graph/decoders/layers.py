@@ -31,7 +31,7 @@ def graph_of(decoder: Decoder) -> LayerGraph:
 
 
 def notes_of(decoder: Decoder) -> tuple[str, ...]:
-    """What the model of costs assumes of a decoder, a sentence each."""
+    """The assumptions of the cost model about a decoder, a sentence each."""
     notes = list(decoder.checkpoint.notes)
     if decoder.architecture.startswith("Gemma"):
         notes.append("The two norms behind attention and feed-forward layer of Gemma are not counted.")
@@ -42,7 +42,7 @@ def notes_of(decoder: Decoder) -> tuple[str, ...]:
 
 
 def _kind_notes(decoder: Decoder) -> Iterator[str]:
-    """What blocks attend to, and what a sequence holds."""
+    """Sentences on the attention of blocks, and on the memory of a sequence."""
     length = decoder.checkpoint.max_length or 1
     attentions: Counter[Mixer | None] = Counter()
     for number in decoder.block_order:
@@ -75,7 +75,7 @@ def _block_weights(decoder: Decoder, kind: BlockKind) -> dict[str, int]:
 
 
 def _tensors(decoder: Decoder) -> tuple[Tensor, ...]:
-    """Tokens, hidden vectors and logits, then weights: embedding, those of every block, norm, head where it has one."""
+    """Tokens, hidden vectors and logits, then the weights of the embedding, the blocks, the norm, an untied head."""
     last, hidden = decoder.n_layers + 2, decoder.hidden_size  # of the head: embedding, blocks and norm come first
     activations = [Tensor("tokens", (1,), 0, "int64", -1, 0)]
     activations += [Tensor(f"hidden.{i}", (1, hidden), 0, "float", i, i + 1) for i in range(last)]

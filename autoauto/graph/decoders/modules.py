@@ -1,4 +1,4 @@
-"""Modules of decoders: names of those of a part of a block, `shards_of`, and which are meant, `ModuleNames`."""
+"""Names of modules of decoders: of a part of a block, `shards_of`, and in the lists of a config, `ModuleNames`."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ _OF_CLASSES: Mapping[str, Shards] = {
         BlockPart.SHARED: _in("mixer.shared_experts", _GATED[1:]),
     },
 }
-"""What classes whose names begin so name otherwise."""
+"""Names that differ in classes, by the beginning of the name of the class."""
 _PREFIXES = {False: ("model.", "backbone."), True: ("model.", "model.language_model.", "language_model.model.")}
-"""Of the names of blocks, of models of text and of others."""
+"""Of the names of blocks, by whether the model has other parts besides text."""
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-"""What engines call modules that they compute as one."""
+"""Modules that engines compute as one, by the name of the fused module."""
 _NOT_IN_PARTS = ("mlp.gate", "block_sparse_moe.gate", "input_layernorm", "post_attention_layernorm", "lm_head")
 """Modules that have 16 bits in any case."""
 _MAX_PATTERN = 2_000
@@ -72,7 +72,7 @@ _REPEATED_GROUP = re.compile(r"\)[*+{]")
 
 
 def shards_of(architecture: str, kind: BlockKind, numbers: Sequence[int]) -> dict[BlockPart, Sequence[str]]:
-    """The modules of every part of a block; of experts those with these numbers."""
+    """The modules of every part of a block; of its experts only those with the given numbers."""
     own = next((shards for name, shards in _OF_CLASSES.items() if architecture.startswith(name)), {})
     named = dict(_COMMON) | dict(own) | dict(_of_attention(kind))
     shards: dict[BlockPart, Sequence[str]] = {part: named[part] for part in kind.part_weights(1, 1)}
@@ -98,7 +98,7 @@ def _of_attention(kind: BlockKind) -> Shards:
 
 
 def module_names(architecture: str, layer: int, shard: str) -> Sequence[str]:
-    """What checkpoints and engines call a module."""
+    """The names that checkpoints and engines have for a module."""
     prefixes = _PREFIXES[architecture.endswith("ForConditionalGeneration")]
     return [f"{prefix}layers.{layer}.{shard}" for prefix in prefixes]
 
@@ -107,7 +107,7 @@ class ModuleNames:
     """Modules by name, by a part of it (`self_attn`), by a regular expression (`re:.*mlp.*`) or with stars."""
 
     def __init__(self, listed: Iterable[object], where: str, *, loose: bool = False) -> None:
-        """Take a list as a config has it; `loose` names stand anywhere in the name of a module, as those of AWQ."""
+        """Take the list of a config. A `loose` name, as in lists of AWQ, may be any part of the name of a module."""
         self._literals: set[str] = set()
         self._patterns: list[re.Pattern[str]] = []
         self._loose: set[str] = set()
@@ -141,7 +141,7 @@ class ModuleNames:
 
 
 def _unfused(text: str) -> Sequence[str]:
-    """A name, and those of the modules that an engine computes as this one.
+    """A name, and the names of the modules that an engine fuses under it.
 
     >>> _unfused("mlp.gate_up_proj")
     ['mlp.gate_up_proj', 'mlp.gate_proj', 'mlp.up_proj']
@@ -170,7 +170,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _patterns(text: str, where: str) -> list[re.Pattern[str]]:
-    """The regular expression after `re:`; of others what they mean with stars, and as one."""
+    """The regular expression after `re:`. Another text is read with stars, and as a regular expression if it is one."""
     if text.startswith("re:"):
         return [_compiled(text.removeprefix("re:"), where)]
     with_stars = re.compile(f"{translate(text)}|{translate(f'{text}.*')}")

@@ -30,7 +30,7 @@ _ALGORITHMS = {
     "w8a16": WeightFormat.INT8,
     "w8a8_sq_per_channel": WeightFormat.INT8_W8A8,
 }
-"""What ModelOpt calls formats."""
+"""Formats by their names in ModelOpt."""
 _OF_BITS = {4: WeightFormat.INT4, 8: WeightFormat.INT8}
 _FP8_BLOCK = [128, 128]
 
@@ -91,7 +91,7 @@ def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> d
 
 
 def _notes(blocks: Sequence[BlockKind], main: PartFormat) -> Iterator[str]:
-    """Which parts of which blocks are stored otherwise than most."""
+    """Sentences on the parts of blocks that are not stored in the main format."""
     have: dict[BlockPart, list[int]] = defaultdict(list)  # the blocks that have a part
     differ: dict[tuple[BlockPart, PartFormat], list[int]] = defaultdict(list)
     for layer, kind in enumerate(blocks):
@@ -115,7 +115,7 @@ def _named(numbers: Sequence[int], n_layers: int) -> str:
 
 
 def _said(formats: PartFormats) -> str:
-    """Parts and their formats.
+    """Parts and their formats in words.
 
     >>> _said(((BlockPart.QKV, IN_BF16), (BlockPart.OUTPUT, IN_BF16)))
     'qkv_proj, o_proj are in bf16'
@@ -199,7 +199,7 @@ def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
 
 
 def _list(value: object) -> Sequence[object]:
-    """A list of a config; one name alone is a list of it."""
+    """A list of a config; a text is a list of one name, and anything else an empty one."""
     if isinstance(value, list):
         return value
     return [value] if isinstance(value, str) else []
@@ -247,7 +247,7 @@ def _of_gptq(name: str, entry: Mapping[str, Any]) -> _Rules:
 
 
 def _of_groups(name: str, entry: Mapping[str, Any]) -> _Rules:
-    """The schemes of compressed-tensors: one that names a module comes before one of all linear layers."""
+    """The schemes of compressed-tensors; one of all linear layers is the default where no scheme names a module."""
     sparsity = entry.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
         raise UnreadableModel(f"weights must be dense, got {sparsity.get('format')!r:.40} in {name}")

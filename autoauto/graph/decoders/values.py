@@ -10,6 +10,18 @@ from autoauto.records.errors import UnreadableModel
 _ASSUMED = ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
 
 
+def whole_number(value: object, key: str, where: object, most: int, minimum: int = 1) -> int:
+    """The value of a key, if it is a whole number within bounds; `where` names the file.
+
+    Raises:
+        UnreadableModel: it is no such number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
+        given = "none" if value is None else repr(value)[:40]
+        raise UnreadableModel(f"{key} must be a whole number from {minimum} to {most:,}, got {given} in {where}")
+    return value
+
+
 class Values(NamedTuple):
     """Values of a config, with the defaults of its class."""
 
@@ -34,10 +46,7 @@ class Values(NamedTuple):
         value = self.value(key)
         if value is None:
             value = otherwise
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            given = "none" if value is None else repr(value)[:40]
-            raise UnreadableModel(f"{key} must be a whole number from 1 to {most:,}, got {given} in {self.name}")
-        return value
+        return whole_number(value, key, self.name, most)
 
     def optional_count(self, key: str) -> int | None:
         """A positive number; None where it is null, 0 or missing.

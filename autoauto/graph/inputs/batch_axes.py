@@ -12,14 +12,14 @@ from autoauto.records.errors import BadInput
 from autoauto.records.layers import ModelInputs
 
 _GENERATED = re.compile(r".*_dynamic_axes_\d+")
-"""What an exporter calls an axis for which nobody had a name; it says no more than none."""
+"""Names that an exporter makes up for axes without a name; they mean nothing."""
 _BATCH = re.compile(r"bsz?|.*batch.*", re.IGNORECASE)
 _OFTEN_BATCH = re.compile(r"[bn]|bs|n(um)?_?(samples|examples|images|graphs)", re.IGNORECASE)
 """Which of several names is likely that of the batch, where none says so."""
 
 
 class Batch(NamedTuple):
-    """How a file says what the batch is.
+    """The batch axes of the inputs of a file, and the batch size where the file fixes it.
 
     Attributes:
         axes: the inputs that hold samples, with the axis along which they lie.

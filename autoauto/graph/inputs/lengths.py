@@ -13,7 +13,7 @@ from autoauto.records.layers import Lengths
 
 
 class LengthKind(NamedTuple):
-    """What a length counts, the words in names of axes and inputs that say so, and sensible lengths."""
+    """A kind of length: what it counts, a pattern of names of such axes and inputs, and lengths to try."""
 
     counts: str
     words: str
@@ -76,7 +76,7 @@ class OpenAxes(BadInput):
 
 
 def length_kind(name: str) -> LengthKind | None:
-    """What the name of an axis or input says of its lengths.
+    """The kind of the lengths of an axis or an input, by its name; None where the name says nothing.
 
     >>> length_kind("height").counts, length_kind("n_rows")
     ('pixels', None)
@@ -93,7 +93,7 @@ def open_axes(inputs: Sequence[Input], batch_names: Sequence[str]) -> OpenAxes:
 
 
 def _counts(inputs: Sequence[Input]) -> Iterator[str]:
-    """What open axes count, where names tell; an axis that is called as what it counts says so itself."""
+    """Texts such as "height counts pixels", of open axes whose names do not hold the word itself."""
     counted: dict[str, str] = {}
     for each in inputs:
         for axis in each.open_axes:
@@ -107,7 +107,7 @@ def _counts(inputs: Sequence[Input]) -> Iterator[str]:
 
 
 def _texts(inputs: Sequence[Input], offer: int) -> tuple[str, ...]:
-    """What `--shape` takes for every axis that is open: by its name, and by the input where an axis has none."""
+    """Values of `--shape` for all open axes: by the names of axes, or by the input where an axis has no name."""
     lengths: dict[str, str] = {}  # the first length of a name counts
     for each in inputs:
         names = [str(each.dims[axis]) for axis in each.open_axes]
@@ -131,7 +131,7 @@ def _argument(text: str) -> str:
 
 
 def sensible(name: str, dims: Sequence[Dim], axis: int, offer: int = 0) -> int:
-    """A length for an axis: its own, or what its name, the input's name, or the place in an image says."""
+    """A length for an axis: its own, or one that suits its name, the name of the input, or its position in an image."""
     dim = dims[axis]
     if isinstance(dim, int):
         return dim
@@ -141,7 +141,7 @@ def sensible(name: str, dims: Sequence[Dim], axis: int, offer: int = 0) -> int:
 
 
 def _kind(name: str, dims: Sequence[Dim], axis: int) -> LengthKind | None:
-    """What an open axis of an input counts."""
+    """The kind of the length of an open axis."""
     kind, of_input = length_kind(str(dims[axis])), length_kind(name)
     if kind is None and len(dims) == _IMAGE_RANK and axis >= _IMAGE_RANK - 2:
         return _IMAGE  # (samples, channels, height, width)

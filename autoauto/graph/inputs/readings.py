@@ -175,6 +175,7 @@ def _with_shape(each: Input, lengths: Sequence[int]) -> Input:
     """
     name, dims = each.name, each.dims
     likely = each.batch_axis if each.is_given else likely_batch_axis(dims)
+    # As many lengths as axes mean that no axis is the batch; one length fewer leaves out the batch axis.
     if len(lengths) == len(dims) and likely is None:
         return Input(name, _agree(name, dims, lengths), None, is_given=True)
     if len(lengths) != len(dims) - 1 or (each.is_given and likely is None):

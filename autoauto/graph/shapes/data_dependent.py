@@ -62,7 +62,7 @@ def _unique(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
 
 
 def _compress(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
-    """All entries may be kept."""
+    """All entries may stay."""
     first = needed(operands, 0)
     if attribute_named(node, "axis") is None:
         return [(first.dtype, (prod(first.shape),))]

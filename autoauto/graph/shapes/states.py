@@ -56,7 +56,7 @@ def states_of(model: onnx.ModelProto, values: Mapping[str, Value], given: ModelI
 
 
 def _stem(name: str) -> str:
-    """What the names of an input and of the output that feeds it have in common.
+    """The part of the name of a state that its input and its output share.
 
     >>> _stem("past_key_values.0.key"), _stem("present.0.key"), _stem("state"), _stem("stateN"), _stem("h0")
     ('0.key', '0.key', 'state', 'state', 'h')

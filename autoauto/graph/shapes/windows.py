@@ -73,7 +73,7 @@ def check_lengths(node: onnx.NodeProto, operands: Operands, written: Sequence[Va
 
 
 def _check_strides(node: onnx.NodeProto, read: Value, kernel: Sequence[int], is_pool: bool = False) -> None:
-    """Windows lie within the padded input; those of a pool overhang by less than a step."""
+    """Refuse windows that reach over the end of the padded input; windows of a pool may do so by less than a step."""
     if _text(node, "auto_pad").startswith(b"SAME"):
         return
     lengths = read.shape[2:]
@@ -97,7 +97,7 @@ def _check_strides(node: onnx.NodeProto, read: Value, kernel: Sequence[int], is_
 
 
 def _check_reflection(node: onnx.NodeProto, read: Value, operands: Operands) -> None:
-    """A reflection has no more elements than lie behind the edge, of those that negative pads leave."""
+    """Refuse a reflection with more elements than lie behind the edge, after negative pads have cut off some."""
     for axis, before, after in _pads(node, read, operands):
         if max(before, after, 0) >= read.shape[axis] + min(before, 0) + min(after, 0):
             raise WindowTooLong(
@@ -107,7 +107,7 @@ def _check_reflection(node: onnx.NodeProto, read: Value, operands: Operands) -> 
 
 
 def _pads(node: onnx.NodeProto, read: Value, operands: Operands) -> Iterator[tuple[int, int, int]]:
-    """Axes that Pad changes, with what it adds before and after; none where that is not constant."""
+    """The axes that Pad changes, with the elements added before and after; none where the pads are not constant."""
     pads: Sequence[int] = integers(node, "pads")
     axes: Sequence[int] = range(len(read.shape))
     of_pads, of_axes = given(operands, 1), given(operands, 3)

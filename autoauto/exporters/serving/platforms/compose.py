@@ -74,7 +74,7 @@ def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
 
 
 def _commands_check(scripts: Mapping[str, Command], services: Mapping[str, Any]) -> Check:
-    """Whether a service starts what every script does, with as many GPUs."""
+    """Whether the services start the commands of the scripts, with as many GPUs."""
     started: dict[str, tuple[tuple[str, ...], int]] = {}
     for name, service in services.items():
         if name not in (ROUTER, FRONT):

@@ -80,7 +80,7 @@ def _documents(started: Started) -> list[dict[str, Any]]:
 
 
 def _front_documents(app: str, sets: Sequence[PodSet], engine: Engine) -> list[dict[str, Any]]:
-    """What is in front of two pools: a Deployment of one pod, and the file that it reads."""
+    """The front of two pools: a Deployment of one pod, and the file that it reads."""
     name, command = f"{app}-{FRONT}", front_in_kubernetes(sets, engine)
     container: dict[str, Any] = {
         "name": FRONT,
@@ -147,13 +147,13 @@ def _pod(each: ServedProcess, engine: Engine, command: Command, name: str, claim
 
 
 def _probe(engine: Engine, n_failures: int) -> dict[str, Any]:
-    """A request every ten seconds, which may fail so many times in a row."""
+    """A probe every ten seconds, which may fail `n_failures` times in a row."""
     path = {"path": engine.launcher.ready_path, "port": FIRST_PORT}
     return {"httpGet": path, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": n_failures}
 
 
 def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
-    """A volume that keeps the weights, which all replicas read and the first of them fetches."""
+    """A volume for the weights, which the first replica fetches and all replicas read."""
     access = "ReadWriteOnce" if n_replicas == 1 else "ReadWriteMany"
     size = f"{-(-n_bytes * 5 // 4 // GIB) + 1}Gi"  # a quarter more, for what is beside the weights
     spec = {"accessModes": [access], "resources": {"requests": {"storage": size}}}
@@ -161,7 +161,7 @@ def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
 
 
 def _checks(started: Started, read: ReadBack) -> Iterator[Check]:
-    """Whether pods start what the scripts of the replicas of a plan do, with as many GPUs."""
+    """Whether pods start the commands of the scripts, with as many GPUs."""
     scripts, engine = read.scripts, started.engine
     commands: list[tuple[dict[str, Any], int]] = []
     for document in read_yaml(read.folder / FILE):

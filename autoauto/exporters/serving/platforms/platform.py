@@ -1,4 +1,4 @@
-"""What starts the servers of a configuration: `Platform`. Each is the `PLATFORM` of a file of this folder.
+"""A way to start the servers of a configuration, `Platform`. Each is the `PLATFORM` of a file of this folder.
 
 processes of a plan --> script each           what every file starts, and is compared with
                   +--> file of a platform     one where it can start them
