@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -265,7 +266,8 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         small = _small(deployment, temporary / "small")
         if small is not None:
             checked, files = small, temporary / "small"
-        n_devices = max(stage.n_replicas for plan in deployment.plan.plans for stage in plan.stages)
+        stages = chain.from_iterable(plan.stages for plan in deployment.plan.plans)
+        n_devices = max(stage.n_replicas for stage in stages)
         # Every device of every stage computes a micro-batch, and one of them a second one.
         yield from _check_stages(checked, files, temporary, deployment.knobs.replicas * n_devices + 1)
         has_own_samples = yield from _check_independence(checked, lambda batches: _run(files, batches, temporary))
@@ -348,10 +350,9 @@ def _check_independence(
     deployment: Deployment, run: Callable[[dict[str, Array]], dict[str, Array]]
 ) -> Generator[Check, None, bool]:
     """Whether requests may share micro-batches, where every tensor has an axis of samples; returns it, too."""
-    ends = model_ends(deployment)
-    inputs, outputs = (
-        [BatchTensor(each.name, each.shape, each.dtype, each.batch_axis) for each in end] for end in ends
-    )
+    ports, output_ports = model_ends(deployment)
+    inputs = [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in ports]
+    outputs = [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in output_ports]
     batch_size = deployment.knobs.batch_size
     if batch_size == 1 or not inputs or any(tensor.axis is None for tensor in inputs + outputs):
         return False

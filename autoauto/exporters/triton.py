@@ -236,10 +236,9 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
             yield Check("every config.pbtxt is as Triton defines it", False, str(error))
             return
         yield Check("every config.pbtxt is as Triton defines it", True, f"{len(configs)} files")
-        steps = [
-            EnsembleStep(step.model_name, dict(step.input_map), dict(step.output_map))
-            for step in configs[name].ensemble_scheduling.step
-        ]
+        steps = []
+        for step in configs[name].ensemble_scheduling.step:
+            steps.append(EnsembleStep(step.model_name, dict(step.input_map), dict(step.output_map)))
         problem = next(_problems(folder, configs, configs[name], steps), None)
         detail = problem or f"{n_stages} steps, with the types and shapes of their files"
         yield Check("the ensemble makes every tensor before it reads it", problem is None, detail)

@@ -76,7 +76,9 @@ def module_paths(names: Sequence[str]) -> list[tuple[str, ...]]:
     [('b', 'relu'), ('b', 'relu'), ('b', 'fc_1')]
     """
     paths = [module_path(name) for name in names]
-    known = {path[:depth] for path in paths for depth in range(len(path) + 1)}
+    known: set[tuple[str, ...]] = set()
+    for path in paths:
+        known.update(path[:depth] for depth in range(len(path) + 1))
     return [_first_call(path, known) for path in paths]
 
 
@@ -130,10 +132,13 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         if numbers:
             stage = max(numbers)
         stages.append(stage)
-    planned = [stage for stage, names in enumerate(deployment.layer_names) for _ in names]
+    planned: list[int] = []
+    for number, names in enumerate(deployment.layer_names):
+        planned += [number] * len(names)
     right = sum(stage == other for stage, other in zip(stages, planned, strict=True))
     yield Check("blocks have the layers of the stages", right == len(planned), f"{right} of {len(planned)} layers")
-    ipus, wanted = list(blocks.values()), [stage.device for stage in deployment.plan.stages[1:]]
+    ipus = list(blocks.values())
+    wanted = [each.device for each in deployment.plan.stages[1:]]
     yield Check("blocks are on the IPUs of the plan", ipus == wanted, f"IPUs {', '.join(map(str, [0, *ipus]))}")
     yield from not_run(RUNTIME)
 

@@ -57,14 +57,14 @@ def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Che
 def _expected(process: ServedProcess) -> Limits:
     launch = process.launch
     return Limits(
-        launch.model,
-        launch.blocks if launch.n_stages > 1 else (),
-        len(process.part.gpus),
-        launch.n_in_flight,
-        launch.max_batched_tokens,
-        launch.max_length,
-        launch.memory_share,
-        launch.split.expert_parallel,
+        model=launch.model,
+        blocks=launch.blocks if launch.n_stages > 1 else (),
+        n_gpus=len(process.part.gpus),
+        n_in_flight=launch.n_in_flight,
+        max_batched_tokens=launch.max_batched_tokens,
+        max_length=launch.max_length,
+        memory_share=launch.memory_share,
+        expert_parallel=launch.split.expert_parallel,
         attention_data_parallel=launch.split.attention_data_parallel,
     )
 

@@ -84,35 +84,34 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
             f"--to {engine.launcher.to} starts the engine {engine.name}, got a configuration for {session.engine}; "
             f"try the --to of that engine, or search with --engine {engine.name}"
         )
-    launch = Launch(
-        model.served_name,
-        session.split,
-        (),
-        int(session.of_rank((deployment.knobs.batch_size,))[0]),
-        session.max_batched_tokens,
-        accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length),
-        1.0,
-        _made_weights(model.decoder, session, engine),
-        _cache_format(model.decoder, session),
-        requests=_requests(model, mode),
-    )
-    pool = session.prefill
-    every = []
+    max_length = accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length)
+    weights = _made_weights(model.decoder, session, engine)
     replicas = served_replicas(deployment, engine)
+    every = []
     for index, replica in enumerate(replicas):
+        split, n_sequences = session.split, int(session.of_rank((deployment.knobs.batch_size,))[0])
+        if session.prefill is not None and replica.is_prefill:
+            split, n_sequences = session.prefill.split, session.prefill.batch_size
         for rank, part in enumerate(replica.parts):
-            own = launch
-            if pool is not None:
+            pool: PoolPart | None = None
+            if session.prefill is not None:
                 port = _TRANSFER_PORT + index * _TRANSFER_PORTS
-                own = own._replace(pool=PoolPart(replica.is_prefill, address_of(part.machine, replicas), port))
-                if replica.is_prefill:
-                    own = own._replace(split=pool.split, n_sequences=pool.batch_size)
-            own = own._replace(
+                pool = PoolPart(replica.is_prefill, address_of(part.machine, replicas), port)
+            launch = Launch(
+                model=model.served_name,
+                split=split,
                 blocks=replica.blocks,
-                memory_share=_share(deployment, part.kind, own.split.n_gpus, len(replica.blocks), engine),
+                n_sequences=n_sequences,
+                max_batched_tokens=session.max_batched_tokens,
+                max_length=max_length,
+                memory_share=_share(deployment, part.kind, split.n_gpus, len(replica.blocks), engine),
+                weights=weights,
+                kv_cache=_cache_format(model.decoder, session),
                 machines=Machines(len(replica.parts), rank, _JOIN_PORT + index),
+                requests=_requests(model, mode),
+                pool=pool,
             )
-            every.append(ServedProcess(replica, part, own))
+            every.append(ServedProcess(replica, part, launch))
     return tuple(every)
 
 

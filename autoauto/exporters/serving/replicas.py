@@ -7,7 +7,7 @@ machine 1   |g0 g1|g2 g3|g4 g5|   replica 1
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from autoauto.engines.engine import Engine, NodePart
@@ -76,7 +76,7 @@ def _prefill_workers(deployment: Deployment, replicas: Sequence[ServedReplica]) 
     session = gpu_session(deployment)
     if session.prefill is None:
         return
-    taken = [part for replica in replicas for part in replica.parts]
+    taken = list(chain.from_iterable(replica.parts for replica in replicas))
     blocks = (len(deployment.graph.blocks),)
     plan = 1 + max(replica.plan for replica in replicas)
     kind = session.kind_beside(deployment.cluster) or deployment.cluster.devices[0].name

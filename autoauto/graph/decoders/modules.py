@@ -122,8 +122,7 @@ class ModuleNames:
                 self._literals.add(text.strip("."))
         if loose:
             # "mlp.gate" must not mean every module whose name holds it: "mlp.gate_proj" is another one.
-            whole = {part for name in _NOT_IN_PARTS for part in _parts(name)}
-            self._loose = self._literals - whole
+            self._loose = self._literals.difference(*map(_parts, _NOT_IN_PARTS))
 
     def has(self, names: Iterable[str]) -> bool:
         """True if the list has a module that is called by any of these names."""
