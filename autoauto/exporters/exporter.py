@@ -1,4 +1,4 @@
-"""What is exported, and what an exporter is: `Deployment`, `Exporter`, `Check`."""
+"""A plan to export, `Deployment`, a format to write it in, `Exporter`, and what was checked of the files, `Check`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, Speculation
-from autoauto.records.costs.options import DeviceSession, SessionOptions
+from autoauto.records.costs.options import DeviceSession, Session, SessionOptions
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
@@ -23,6 +23,7 @@ from autoauto.targets.host.runtimes.registry import requirements
 
 if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
     from autoauto.space.knobs import Knobs
+    from autoauto.space.modes.generation import Generation
     from autoauto.space.numbers import TokenResult
 
 TEMPORARY = "autoauto-export-"
@@ -61,7 +62,8 @@ class DecoderModel(NamedTuple):
         path = Path(self.name)
         if not path.exists():
             return self.name
-        return str((path if path.is_dir() else path.parent).absolute())
+        folder = path if path.is_dir() else path.parent
+        return str(folder.absolute())
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
         """Implements `Source`; raises `BadInput`."""
@@ -80,7 +82,7 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """What all replicas of a deployment give.
+    """The performance of all replicas of a deployment.
 
     Attributes:
         samples_per_s: throughput; tokens of answers where text is generated.
@@ -93,14 +95,13 @@ class Performance(NamedTuple):
     tokens: TokenResult | None = None
 
     def __str__(self) -> str:
-        if self.tokens is None:
+        tokens = self.tokens
+        if tokens is None:
             return f"{self.samples_per_s:,.1f} samples/s ({self.origin})"
-        between = f", {self.tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT)" if self.tokens.tpot_s else ""
-        return (
-            f"{self.tokens.tokens_per_s:,.0f} tokens/s, {1e3 * self.tokens.ttft_s:.3g} ms to the first token (TTFT)"
-            f"{between} "
-            f"({self.origin})"
-        )
+        text = f"{tokens.tokens_per_s:,.0f} tokens/s, {1e3 * tokens.ttft_s:.3g} ms to the first token (TTFT)"
+        if tokens.tpot_s:
+            text += f", {tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT)"
+        return f"{text} ({self.origin})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +137,9 @@ class Deployment:
     devices: tuple[DeviceSession, ...] = ()
 
     def session(self, plan: Plan, stage: Stage) -> SessionOptions:
-        """How a stage of one of the plans is computed; without threads where its device is not one of this machine."""
+        """The session that computes a stage of one of the plans; 0 threads where the device is not of this machine."""
         if self.devices:
+            # Replicas of one plan have devices of the same kinds, so those of the first one stand for all.
             number = plan.placement[0][stage.device].device if plan.placement else stage.device
             return self.devices[number].session
         session = self.knobs.session
@@ -147,15 +149,29 @@ class Deployment:
 
     @property
     def packages(self) -> str:
-        """What pip installs for the runtimes of all stages."""
-        options = [self.session(plan, stage) for plan in self.plan.plans for stage in plan.stages]
-        return " ".join(map(quote, requirements([each.session for each in options])))
+        """The packages that pip installs for the runtimes of all stages, quoted for a shell."""
+        sessions: list[Session] = []
+        for plan in self.plan.plans:
+            sessions += [self.session(plan, stage).session for stage in plan.stages]
+        return " ".join(map(quote, requirements(sessions)))
 
     @property
     def layer_names(self) -> tuple[tuple[str, ...], ...]:
         """The names of the layers of every stage."""
-        layers = self.graph.layers
-        return tuple(tuple(layer.name for layer in layers[slice(*stage.layers)]) for stage in self.plan.stages)
+        names: list[tuple[str, ...]] = []
+        for stage in self.plan.stages:
+            layers = self.graph.layers[slice(*stage.layers)]
+            names.append(tuple(layer.name for layer in layers))
+        return tuple(names)
+
+    @property
+    def stage_of_tensors(self) -> dict[str, int]:
+        """The stage that computes each tensor of a layer."""
+        stages: dict[str, int] = {}
+        for number, stage in enumerate(self.plan.stages):
+            for layer in self.graph.layers[slice(*stage.layers)]:
+                stages.update({self.graph.tensors[index].name: number for index in layer.outputs})
+        return stages
 
     def one_plan(self) -> Plan:
         """The plan that all replicas have.
@@ -168,6 +184,15 @@ class Deployment:
                 f"this format has one plan for all replicas, got {len(self.plan.plans)} different ones; try --to onnx"
             )
         return self.plan
+
+
+def generation(deployment: Deployment) -> Generation:
+    """The requests of a deployment that generates text."""
+    from autoauto.space.modes.generation import Generation
+
+    mode = deployment.knobs.mode
+    assert isinstance(mode, Generation)
+    return mode
 
 
 class Check(NamedTuple):

@@ -10,20 +10,17 @@ import json
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from autoauto.engines.llama_cpp import FIRST_PORT, LlamaServerOptions, read_command, server_command
-from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter
+from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter, generation
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.targets.host.machine import cores_of
 from autoauto.targets.host.runtimes.llamacpp.server import RunningServer
 from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
-
-if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
-    from autoauto.space.modes.generation import Generation
 
 COMPOSE_FILE, ROUTER_FILE = "compose.yaml", "nginx.conf"
 IMAGE, ROUTER_IMAGE = "ghcr.io/ggml-org/llama.cpp:server", "nginx:stable"
@@ -37,7 +34,7 @@ class LlamaServer(NamedTuple):
     Attributes:
         name: of its script and its service.
         cores: the hardware threads that are its own; none where it is alone.
-        options: what it is told.
+        options: of its command.
     """
 
     name: str
@@ -47,17 +44,10 @@ class LlamaServer(NamedTuple):
     @property
     def words(self) -> tuple[str, ...]:
         """Of its command, with the cores on which it runs."""
-        pinned = ("taskset", "-c", ",".join(map(str, self.cores))) if self.cores else ()
-        return (*pinned, *server_command(self.options))
-
-
-def generation(deployment: Deployment) -> Generation:
-    """The requests of a deployment that generates text."""
-    from autoauto.space.modes.generation import Generation
-
-    mode = deployment.knobs.mode
-    assert isinstance(mode, Generation)
-    return mode
+        words = tuple(server_command(self.options))
+        if self.cores:
+            words = ("taskset", "-c", ",".join(map(str, self.cores)), *words)
+        return words
 
 
 def processes(deployment: Deployment) -> tuple[LlamaServer, ...]:
@@ -101,7 +91,7 @@ def compose(every: Sequence[LlamaServer]) -> str:
 
 
 def router(every: Sequence[LlamaServer]) -> str:
-    """What nginx needs to give every request to the server with the fewest; streams are passed on as they come."""
+    """The configuration of nginx: a request goes to the server with the fewest, and its answer is streamed."""
     servers = "".join(f"    server 127.0.0.1:{process.options.port};\n" for process in every)
     return (
         f"events {{}}\nhttp {{\n  upstream servers {{\n    least_conn;\n{servers}  }}\n"
@@ -123,7 +113,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def read_script(path: Path) -> LlamaServer:
-    """What a script starts.
+    """The server that a script starts.
 
     Raises:
         BadInput: llama.cpp would refuse its options.
@@ -132,7 +122,8 @@ def read_script(path: Path) -> LlamaServer:
     words = words[words.index("exec") + 1 : -1]  # without the arguments that are passed on
     own: tuple[int, ...] = ()
     if words[0] == "taskset":
-        own, words = tuple(map(int, words[2].split(","))), words[3:]
+        own = tuple(map(int, words[2].split(",")))
+        words = words[3:]
     return LlamaServer(path.stem, own, read_command(words))
 
 
@@ -177,10 +168,11 @@ def answered_tokens(url: str, input_tokens: int, output_tokens: int) -> int:
 
 def _describe(deployment: Deployment) -> str:
     every, mode = processes(deployment), generation(deployment)
-    rows = "\n".join(
-        f"| {each.name} | {each.options.port} | {', '.join(map(str, each.cores)) or 'any'} | {each.options.n_slots} |"
-        for each in every
-    )
+    table = ["| server | port | cores | slots |", "|---|---|---|---|"]
+    for each in every:
+        cores = ", ".join(map(str, each.cores)) or "any"
+        table.append(f"| {each.name} | {each.options.port} | {cores} | {each.options.n_slots} |")
+    rows = "\n".join(table)
     shared = ""
     if len(every) > 1:
         shared = (
@@ -190,7 +182,7 @@ def _describe(deployment: Deployment) -> str:
     return (
         f"For prompts of {mode.input_tokens} tokens and answers of {mode.output_tokens}. "
         f"Longer ones need a larger --ctx-size.\n\n"
-        f"| server | port | cores | slots |\n|---|---|---|---|\n{rows}{shared}"
+        f"{rows}{shared}"
     )
 
 

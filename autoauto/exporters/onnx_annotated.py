@@ -20,19 +20,11 @@ import onnx
 from onnx import helper
 
 from autoauto.exporters.exporter import TEMPORARY, Check, Deployment, Exporter
-from autoauto.exporters.onnx_stages import (
-    compared,
-    examples,
-    run_file,
-    runtime,
-    save_whole,
-    whole_model,
-)
+from autoauto.exporters.onnx_stages import equals_whole_model, runtime, save_whole
 from autoauto.graph.onnx_file import first_line
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.costs.options import DeviceType
 from autoauto.records.errors import BadInput
-from autoauto.records.layers import Port
 
 MODEL = "model.onnx"
 OPTIONS = "session_options.json"
@@ -53,6 +45,7 @@ def write(deployment: Deployment, folder: Path) -> None:
         raise BadInput("this format has one device a stage, got a stage on several; try --to onnx")
     n_layers, batch_size = len(deployment.graph), deployment.knobs.batch_size
     save_whole(deployment, folder / MODEL)
+    # The file of the sub-model of all layers lacks inputs that nothing reads, and outputs that are inputs.
     model = onnx.load_model(folder / MODEL, load_external_data=False)
     model.ir_version = max(model.ir_version, IR_VERSION)
     model.configuration.add(name=CONFIGURATION, num_devices=len(plan.stages), device=_devices(deployment))
@@ -61,7 +54,9 @@ def write(deployment: Deployment, folder: Path) -> None:
         node.metadata_props.add(key="layer_ann", value=f"stage{stage}")
     for entries, cut in ((model.graph.input, 0), (model.graph.output, n_layers)):
         del entries[:]
-        entries.extend(map(_entry, deployment.source.carried(deployment.graph, cut, batch_size)))
+        for port in deployment.source.carried(deployment.graph, cut, batch_size):
+            dtype = helper.np_dtype_to_tensor_dtype(np.dtype(port.dtype))
+            entries.append(helper.make_tensor_value_info(port.name, dtype, port.shape))
     (folder / MODEL).write_bytes(model.SerializeToString(deterministic=True))
     options = json.dumps({SETTINGS: "; ".join(_rules(deployment))}, indent=1)
     (folder / OPTIONS).write_text(f"{options}\n", encoding="utf-8")
@@ -77,14 +72,11 @@ def _rules(deployment: Deployment) -> Iterator[str]:
     """Which device of ONNX Runtime has which stages; "=" stands before a whole annotation, not its beginning."""
     stages, device_type = deployment.plan.stages, deployment.knobs.session.device_type
     if device_type is DeviceType.GPU:
-        yield from (f"gpu:{stage.device}(=stage{index})" for index, stage in enumerate(stages))
+        for index, stage in enumerate(stages):
+            yield f"gpu:{stage.device}(=stage{index})"
     else:
-        yield f"{device_type}({', '.join(f'=stage{index}' for index in range(len(stages)))})"
-
-
-def _entry(port: Port) -> onnx.ValueInfoProto:
-    """An input or output of the model, also one that nothing reads or that is both."""
-    return helper.make_tensor_value_info(port.name, helper.np_dtype_to_tensor_dtype(np.dtype(port.dtype)), port.shape)
+        names = [f"=stage{index}" for index in range(len(stages))]
+        yield f"{device_type}({', '.join(names)})"
 
 
 def _stages(deployment: Deployment, graph: onnx.GraphProto) -> list[int]:
@@ -93,21 +85,18 @@ def _stages(deployment: Deployment, graph: onnx.GraphProto) -> list[int]:
     Views and constants are in no layer, and every stage that reads them computes them again: the first counts, and the
     last where only the outputs of the model read them.
     """
-    layers, tensors = deployment.graph.layers, deployment.graph.tensors
-    stages = deployment.plan.stages
-    writer = {
-        tensors[i].name: index
-        for index, stage in enumerate(stages)
-        for layer in layers[slice(*stage.layers)]
-        for i in layer.outputs
-    }
-    reader: dict[str, int] = {}
+    last = len(deployment.plan.stages) - 1
+    writers = deployment.stage_of_tensors
+    readers: dict[str, int] = {}
     assigned = []
+    # From the last node to the first, so that all readers of a tensor have stages before its writer gets one.
     for node in reversed(graph.node):
-        of = writer if any(name in writer for name in node.output) else reader
-        stage = min((of[name] for name in node.output if name in of), default=len(stages) - 1)
+        own = [writers[name] for name in node.output if name in writers]
+        reading = [readers[name] for name in node.output if name in readers]
+        stage = min(own or reading, default=last)
         assigned.append(stage)
-        reader.update({name: min(stage, reader.get(name, stage)) for name in node.input})
+        for name in node.input:
+            readers[name] = min(stage, readers.get(name, stage))
     return assigned[::-1]
 
 
@@ -121,11 +110,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         yield Check("the file is valid ONNX", False, first_line(error))
     yield _stages_are_those_of_the_plan(deployment, model)
     yield _stages_follow_each_other(model)
-    n, inputs = examples(deployment, 1)
-    try:
-        yield from compared(run_file(folder / MODEL, inputs), whole_model(deployment, inputs), n)
-    except BadInput as error:
-        yield Check("ONNX Runtime runs the file", False, str(error))
+    yield from equals_whole_model(deployment, folder / MODEL)
     yield _placement(folder)
 
 
@@ -133,7 +118,9 @@ def _stage(node: onnx.NodeProto) -> int | None:
     """The stage that a node says, where both annotations agree."""
     stages = [entry.pipeline_stage for entry in node.device_configurations if entry.configuration_id == CONFIGURATION]
     annotations = [entry.value for entry in node.metadata_props if entry.key == "layer_ann"]
-    return stages[0] if len(stages) == 1 and annotations == [f"stage{stages[0]}"] else None
+    if len(stages) == 1 and annotations == [f"stage{stages[0]}"]:
+        return int(stages[0])
+    return None
 
 
 def _stages_are_those_of_the_plan(deployment: Deployment, model: onnx.ModelProto) -> Check:
@@ -147,15 +134,24 @@ def _stages_are_those_of_the_plan(deployment: Deployment, model: onnx.ModelProto
                 first.setdefault(tuple(node.output), index)
     wrong = [node.output[0] for node in model.graph.node if _stage(node) != first.get(tuple(node.output))]
     detail = f"{len(wrong)} of {len(model.graph.node)} nodes differ"
-    return Check("every node is in the stage that computes it", not wrong, f"{detail}, {wrong[0]}" if wrong else detail)
+    if wrong:
+        detail += f", {wrong[0]}"
+    return Check("every node is in the stage that computes it", not wrong, detail)
 
 
 def _stages_follow_each_other(model: onnx.ModelProto) -> Check:
     """No node reads what a later stage makes."""
-    made = {name: _stage(node) for node in model.graph.node for name in node.output}
-    edges = [(made[name], _stage(node)) for node in model.graph.node for name in node.input if name in made]
-    back = [edge for edge in edges if None in edge or edge[0] > edge[1]]  # type: ignore[operator]
-    return Check("no stage reads what a later one makes", not back, f"{len(back)} of {len(edges)} edges lead back")
+    made: dict[str, int | None] = {}
+    n_edges, n_back = 0, 0
+    for node in model.graph.node:  # sorted: a writer comes before its readers
+        stage = _stage(node)
+        for name in node.input:
+            if name in made:
+                n_edges += 1
+                written = made[name]
+                n_back += written is None or stage is None or written > stage
+        made.update(dict.fromkeys(node.output, stage))
+    return Check("no stage reads what a later one makes", not n_back, f"{n_back} of {n_edges} edges lead back")
 
 
 def _placement(folder: Path) -> Check:
@@ -179,8 +175,8 @@ def _placement(folder: Path) -> Check:
 
 def _reads_settings(onnxruntime: Any) -> bool:
     """True if this version of ONNX Runtime knows the option: it refuses a value that is wrong."""
-    port = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "probe", port[:1], port[1:])
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in ("x", "y"))
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "probe", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     options = _options(onnxruntime, {SETTINGS: "no parenthesis"})
     try:
@@ -193,8 +189,8 @@ def _reads_settings(onnxruntime: Any) -> bool:
 def _options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    for entry in entries.items():
-        options.add_session_config_entry(*entry)
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
     return options
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -106,13 +107,15 @@ class StageFile:
         """
         if self.runtime not in RUNTIMES:
             raise BadInput(f"runtime is one of {', '.join(RUNTIMES)}, got {self.runtime!r:.60}")
-        options = {**self.options, "cores_per_device": max(1, self.intra_op_threads)}
-        for name, value in options.items():
-            if name not in SESSION_KNOBS or not SESSION_KNOBS[name].domain.allows(value):
-                known = SESSION_KNOBS[name].domain.text if name in SESSION_KNOBS else "left out"
-                raise BadInput(f"options.{name} must be {known}, got {value!r:.60}")
-        read = {name: SESSION_KNOBS[name].domain.read(value) for name, value in options.items()}
-        session = session_of({**read, "runtime": self.runtime, "precision": self.precision})
+        values: dict[str, Any] = {}
+        for name, value in {**self.options, "cores_per_device": max(1, self.intra_op_threads)}.items():
+            if name not in SESSION_KNOBS:
+                raise BadInput(f"options.{name} must be left out, got {value!r:.60}")
+            domain = SESSION_KNOBS[name].domain
+            if not domain.allows(value):
+                raise BadInput(f"options.{name} must be {domain.text}, got {value!r:.60}")
+            values[name] = domain.read(value)
+        session = session_of({**values, "runtime": self.runtime, "precision": self.precision})
         if not session.is_possible:
             raise BadInput(f"{self.runtime} must compute in {self.precision}, with a thread or more for every stream")
         return session
@@ -159,19 +162,21 @@ def write(deployment: Deployment, folder: Path) -> None:
     plans = deployment.plan.plans
     pipelines = []
     for number, plan in enumerate(plans):
-        prefix = f"plan{number}-" if len(plans) > 1 else ""
-        n_replicas = len(plan.placement) if len(plans) > 1 else deployment.knobs.replicas
+        prefix, n_replicas = "", deployment.knobs.replicas
+        if len(plans) > 1:  # each plan has some of the replicas, and files of its own
+            prefix, n_replicas = f"plan{number}-", len(plan.placement)
         stages = tuple(_save(deployment, plan, index, prefix, folder) for index in range(len(plan.stages)))
         period_s = plan.cost_cycles / deployment.cluster.clock_hz
         pipelines.append(PipelineFiles(n_replicas, plan.placement, period_s, stages))
+    inputs, outputs = model_ends(deployment)
     content = PipelineFile(
         model=deployment.graph.name,
         cluster=deployment.cluster.name,
         batch_size=deployment.knobs.batch_size,
         samples_per_s=deployment.performance.samples_per_s,
         origin=deployment.performance.origin,
-        inputs=model_ports(deployment, 0),
-        outputs=model_ports(deployment, len(deployment.graph)),
+        inputs=inputs,
+        outputs=outputs,
         pipelines=tuple(pipelines),
         devices=tuple(device.name for device in deployment.devices),
     )
@@ -189,18 +194,20 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
         BadInput: the program does not know the runtime that was measured.
     """
     stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
-    file, names, session = f"{prefix}stage{index}.onnx", deployment.graph.layers, deployment.session(plan, stage)
+    source, graph, session = deployment.source, deployment.graph, deployment.session(plan, stage)
     if session.runtime not in RUNTIMES:
         raise BadInput(f"{RUNNER} runs stages by {', '.join(RUNTIMES)}, got a plan for {session.runtime}; try those")
-    part_size = batch_size // session.session.n_parts
-    saved = deployment.source.save(deployment.graph, stage.layers, part_size, folder / file)
-    received, sent = (deployment.source.carried(deployment.graph, cut, batch_size) for cut in stage.layers)
-    ports = {port.name: port for port in (*received, *sent)}
+    # The file takes the part of a micro-batch that one stream of the session computes; ports are of all of it.
+    file, part_size = f"{prefix}stage{index}.onnx", batch_size // session.session.n_parts
+    saved = source.save(graph, stage.layers, part_size, folder / file)
+    received = source.carried(graph, stage.layers.start, batch_size)
+    sent = source.carried(graph, stage.layers.stop, batch_size)
+    ports = {port.name: port for port in received + sent}
     return StageFile(
         file=file,
         layers=stage.layers,
-        first_layer=names[stage.layers.start].name,
-        last_layer=names[stage.layers.stop - 1].name,
+        first_layer=graph.layers[stage.layers.start].name,
+        last_layer=graph.layers[stage.layers.stop - 1].name,
         inputs=tuple(ports[port.name]._asdict() for port in saved.inputs),
         outputs=tuple(ports[port.name]._asdict() for port in saved.outputs),
         sends=tuple(port.name for port in sent),
@@ -223,26 +230,29 @@ def _precision(deployment: Deployment) -> Precision:
 
 
 def _options(session: Session) -> dict[str, Any]:
-    """The knobs of a session by name, but those that a stage says itself."""
+    """The knobs of a session by name, without those that are fields of `StageFile`."""
     return {name: value for name, value in session.values.items() if name not in ("precision", "cores_per_device")}
 
 
-def model_ports(deployment: Deployment, cut: int) -> tuple[ModelPort, ...]:
-    """Inputs of the model before layer 0, outputs behind the last; a batch axis is where two batch sizes differ."""
+def model_ends(deployment: Deployment) -> tuple[tuple[ModelPort, ...], tuple[ModelPort, ...]]:
+    """The inputs and the outputs of the model."""
+    return _model_ports(deployment, 0), _model_ports(deployment, len(deployment.graph))
+
+
+def _model_ports(deployment: Deployment, cut: int) -> tuple[ModelPort, ...]:
+    """The tensors that the model carries over a cut; a batch axis is where the shapes at two batch sizes differ."""
     graph, batch_size = deployment.graph, deployment.knobs.batch_size
-    ports = deployment.source.carried(graph, cut, batch_size)
-    others = ports if graph.fixed_batch else deployment.source.carried(graph, cut, 1 if batch_size > 1 else 2)
-    pairs = zip(ports, others, strict=True)
-    return tuple(
-        ModelPort(port.name, port.shape, port.dtype, _batch_axis(port, other), port.data_dependent)
-        for port, other in pairs
-    )
-
-
-def _batch_axis(port: Port, other: Port) -> int | None:
-    """The axis in which the shapes at two batch sizes differ; bounds of lengths are no shapes."""
-    axes = (axis for axis, (a, b) in enumerate(zip(port.shape, other.shape, strict=True)) if a != b)
-    return None if port.data_dependent else next(axes, None)
+    ports = others = deployment.source.carried(graph, cut, batch_size)
+    if graph.fixed_batch is None:
+        others = deployment.source.carried(graph, cut, 1 if batch_size > 1 else 2)
+    made: list[ModelPort] = []
+    for port, other in zip(ports, others, strict=True):
+        batch_axis: int | None = None
+        if not port.data_dependent:  # bounds of lengths are no shapes
+            lengths = enumerate(zip(port.shape, other.shape, strict=True))
+            batch_axis = next((axis for axis, (length, other_length) in lengths if length != other_length), None)
+        made.append(ModelPort(port.name, port.shape, port.dtype, batch_axis, port.data_dependent))
+    return tuple(made)
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
@@ -252,9 +262,13 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     large, its files run one, whose first samples are compared.
     """
     with temporary_folder(TEMPORARY) as temporary:
+        checked, files = deployment, folder
         small = _small(deployment, temporary / "small")
-        checked, files = (deployment, folder) if small is None else (small, temporary / "small")
-        n_devices = max(stage.n_replicas for plan in deployment.plan.plans for stage in plan.stages)
+        if small is not None:
+            checked, files = small, temporary / "small"
+        stages = chain.from_iterable(plan.stages for plan in deployment.plan.plans)
+        n_devices = max(stage.n_replicas for stage in stages)
+        # Every device of every stage computes a micro-batch, and one of them a second one.
         yield from _check_stages(checked, files, temporary, deployment.knobs.replicas * n_devices + 1)
         has_own_samples = yield from _check_independence(checked, lambda batches: _run(files, batches, temporary))
         if small is None:
@@ -270,7 +284,8 @@ def _small(deployment: Deployment, folder: Path) -> Deployment | None:
     batch_size = CHECKED_SAMPLES * deployment.knobs.session.n_parts
     if deployment.knobs.batch_size <= MAX_CHECKED_SAMPLES or deployment.graph.fixed_batch is not None:
         return None
-    if any(port.batch_axis is None for cut in (0, len(deployment.graph)) for port in model_ports(deployment, cut)):
+    inputs, outputs = model_ends(deployment)
+    if any(port.batch_axis is None for port in inputs + outputs):
         return None
     small = replace(deployment, knobs=replace(deployment.knobs, batch_size=batch_size))
     folder.mkdir()
@@ -294,18 +309,18 @@ def _check_stages(deployment: Deployment, folder: Path, temporary: Path, n: int)
 
 
 def _check_first_samples(deployment: Deployment, small: Deployment, folder: Path, temporary: Path) -> Iterator[Check]:
-    """Run a micro-batch of the plan, and compare its first samples with what the whole model computes of them."""
-    sizes = small.knobs.batch_size, deployment.knobs.batch_size
+    """Run a micro-batch of the plan, and compare the outputs of its first samples with those of the whole model."""
+    n_first, n_samples = small.knobs.batch_size, deployment.knobs.batch_size
     _, inputs = examples(deployment, 1)
-    of_inputs, of_outputs = (model_ports(deployment, cut) for cut in (0, len(deployment.graph)))
-    expected = _whole_outputs(small, _first_samples(inputs, of_inputs, *sizes), temporary)
+    of_inputs, of_outputs = model_ends(deployment)
+    expected = _whole_outputs(small, _first_samples(inputs, of_inputs, n_first, n_samples), temporary)
     try:
-        outputs = _first_samples(_run(folder, inputs, temporary), of_outputs, *sizes)
+        outputs = _first_samples(_run(folder, inputs, temporary), of_outputs, n_first, n_samples)
     except BadInput as error:
-        yield Check(f"{RUNNER} runs a micro-batch of {sizes[1]} samples", False, str(error))
+        yield Check(f"{RUNNER} runs a micro-batch of {n_samples} samples", False, str(error))
         return
     for what, passed, detail in compared(outputs, expected, 1, _precision(deployment)):
-        shown = detail.replace("1 micro-batch differs", f"the first {sizes[0]} samples of {sizes[1]} differ")
+        shown = detail.replace("1 micro-batch differs", f"the first {n_first} samples of {n_samples} differ")
         yield Check(f"{what}, at the batch size of the plan", passed, shown)
 
 
@@ -314,15 +329,16 @@ def _first_samples(
 ) -> dict[str, Array]:
     """The first samples of a micro-batch, whose tensors all have an axis of samples."""
     axes = {port.name: port.batch_axis for port in ports}
-    return {
-        name: array.take(range(array.shape[axis] * n_samples // batch_size), axis)
-        for name, array in arrays.items()
-        if (axis := axes.get(name)) is not None
-    }
+    first: dict[str, Array] = {}
+    for name, array in arrays.items():
+        axis = axes.get(name)
+        if axis is not None:
+            first[name] = array.take(range(array.shape[axis] * n_samples // batch_size), axis)
+    return first
 
 
 def _whole_outputs(deployment: Deployment, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
-    """What the whole model as one stage computes."""
+    """The outputs of the whole model, run as one stage."""
     folder = temporary / f"whole-{deployment.knobs.batch_size}"
     if not folder.exists():
         folder.mkdir()
@@ -334,14 +350,15 @@ def _check_independence(
     deployment: Deployment, run: Callable[[dict[str, Array]], dict[str, Array]]
 ) -> Generator[Check, None, bool]:
     """Whether requests may share micro-batches, where every tensor has an axis of samples; returns it, too."""
-    inputs, outputs = (
-        [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in model_ports(deployment, cut)]
-        for cut in (0, len(deployment.graph))
-    )
+    ports, output_ports = model_ends(deployment)
+    inputs = [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in ports]
+    outputs = [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in output_ports]
     batch_size = deployment.knobs.batch_size
-    if batch_size == 1 or not inputs or any(tensor.axis is None for tensor in (*inputs, *outputs)):
+    if batch_size == 1 or not inputs or any(tensor.axis is None for tensor in inputs + outputs):
         return False
-    given = deployment.inputs([Port(*tensor[:3]) for tensor in inputs]) if deployment.inputs else None
+    given: Mapping[str, Array] | None = None
+    if deployment.inputs:
+        given = deployment.inputs([Port(tensor.name, tensor.shape, tensor.dtype) for tensor in inputs])
     probe = SampleProbe(inputs, outputs, batch_size, _precision(deployment), given)
     reason = dependence(probe, run)
     detail = "one micro-batch ran with other samples in the other places, and no row changed"
@@ -353,11 +370,18 @@ def _check_independence(
 
 def examples(deployment: Deployment, n: int) -> tuple[int, dict[str, Array]]:
     """Inputs of n micro-batches, given or made up, or of one where the program takes no more; how many they are."""
-    rng, ports = np.random.default_rng(0), model_ports(deployment, 0)
-    is_alone = any(port.data_dependent for port in model_ports(deployment, len(deployment.graph)))
-    n = 1 if is_alone or all(port.batch_axis is None for port in ports) else n
-    long = [Port(port.name, _shape(port, n), port.dtype) for port in ports]
-    return n, dict(deployment.inputs(long)) if deployment.inputs else made_up(long, rng)
+    ports, outputs = model_ends(deployment)
+    if any(port.data_dependent for port in outputs) or all(port.batch_axis is None for port in ports):
+        n = 1
+    long: list[Port] = []
+    for port in ports:
+        shape = list(port.shape)
+        if port.batch_axis is not None:
+            shape[port.batch_axis] *= n
+        long.append(Port(port.name, tuple(shape), port.dtype))
+    if deployment.inputs:
+        return n, dict(deployment.inputs(long))
+    return n, made_up(long, np.random.default_rng(0))
 
 
 def compared(
@@ -382,18 +406,16 @@ def _whole(deployment: Deployment) -> Deployment:
     return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
 
 
-def _shape(port: ModelPort, n: int) -> tuple[int, ...]:
-    """The shape of n micro-batches."""
-    return tuple(size * n if axis == port.batch_axis else size for axis, size in enumerate(port.shape))
-
-
 def made_up(ports: Sequence[Port], rng: np.random.Generator) -> dict[str, Array]:
     """Inputs that a model takes, by name."""
     lengths = lengths_of(ports)
-    return {
-        port.name: np.full(port.shape, lengths[port.name], port.dtype) if port.name in lengths else _made_up(port, rng)
-        for port in ports
-    }
+    arrays: dict[str, Array] = {}
+    for port in ports:
+        if port.name in lengths:  # noise would be no length of the other inputs
+            arrays[port.name] = np.full(port.shape, lengths[port.name], port.dtype)
+        else:
+            arrays[port.name] = _made_up(port, rng)
+    return arrays
 
 
 def _made_up(port: Port, rng: np.random.Generator) -> Array:
@@ -401,24 +423,26 @@ def _made_up(port: Port, rng: np.random.Generator) -> Array:
     kind = np.dtype(port.dtype).kind
     if kind == "f":
         return rng.standard_normal(port.shape).astype(port.dtype)
-    return np.ones(port.shape, port.dtype) if kind == "b" else rng.integers(0, 2, port.shape).astype(port.dtype)
+    if kind == "b":
+        return np.ones(port.shape, port.dtype)
+    return rng.integers(0, 2, port.shape).astype(port.dtype)
 
 
 def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
-    """What the program of an artifact computes, in a process of its own as a user would run it.
+    """The outputs of the program of an artifact, which runs in a process of its own as a user would run it.
 
     Raises:
         MissingExtra: ONNX Runtime is not installed.
         BadInput: the program fails.
     """
     runtime()
-    files = [str(temporary / "inputs.npz"), str(temporary / "outputs.npz")]
-    save(files[0], inputs)
-    command = [sys.executable, str(artifact / RUNNER), *files]
+    inputs_file, outputs_file = str(temporary / "inputs.npz"), str(temporary / "outputs.npz")
+    save(inputs_file, inputs)
+    command = [sys.executable, str(artifact / RUNNER), inputs_file, outputs_file]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise BadInput(f"its runtime must run every stage, got: {done.stderr.strip().splitlines()[-1]}")
-    with np.load(files[1]) as outputs:
+    with np.load(outputs_file) as outputs:
         return dict(outputs)
 
 
@@ -448,6 +472,15 @@ def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
     except Exception as error:  # ONNX Runtime's errors have no common class
         raise BadInput(f"ONNX Runtime must run {path.name}, got: {first_line(error)}") from error
     return {entry.name: array for entry, array in zip(session.get_outputs(), outputs, strict=True)}
+
+
+def equals_whole_model(deployment: Deployment, path: Path) -> Iterator[Check]:
+    """Whether a model file computes the same as the whole model, on the inputs of a micro-batch."""
+    n, inputs = examples(deployment, 1)
+    try:
+        yield from compared(run_file(path, inputs), whole_model(deployment, inputs), n)
+    except BadInput as error:
+        yield Check("ONNX Runtime runs the file", False, str(error))
 
 
 def whole_model(deployment: Deployment, inputs: Mapping[str, Array]) -> dict[str, Array]:

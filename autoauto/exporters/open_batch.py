@@ -28,12 +28,12 @@ def is_open(ports: Sequence[Port], others: Sequence[Port], batch_size: int) -> b
         others: the same tensors with one sample more.
         batch_size: in samples.
     """
-    return all(
-        not port.data_dependent
-        and len(port.shape) > 1
-        and (port.shape[0], other.shape) == (batch_size, (batch_size + 1, *port.shape[1:]))
-        for port, other in zip(ports, others, strict=True)
-    )
+    for port, other in zip(ports, others, strict=True):
+        if port.data_dependent or len(port.shape) < 2:
+            return False
+        if port.shape[0] != batch_size or other.shape != (batch_size + 1, *port.shape[1:]):
+            return False
+    return True
 
 
 def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
@@ -49,17 +49,17 @@ def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
     Returns:
         None where the two files differ in anything else.
     """
-    model, larger = (onnx.load_model(file, load_external_data=False) for file in (path, other))
+    model = onnx.load_model(path, load_external_data=False)
+    larger = onnx.load_model(other, load_external_data=False)
     if list(model.graph.node) != list(larger.graph.node) or not model.graph.input:
         return None
-    values = {tensor.name: tensor for tensor in larger.graph.initializer}
-    constants = list(model.graph.initializer)
-    if [*values] != [tensor.name for tensor in constants]:
+    constants, others = list(model.graph.initializer), list(larger.graph.initializer)
+    if [tensor.name for tensor in constants] != [tensor.name for tensor in others]:
         return None
-    changed = [(tensor, values[tensor.name]) for tensor in constants if tensor != values[tensor.name]]
-    if not all(_are_whole_numbers(*pair) for pair in changed):
+    changed = [(tensor, grown) for tensor, grown in zip(constants, others, strict=True) if tensor != grown]
+    if not all(_are_whole_numbers(tensor, grown) for tensor, grown in changed):
         return None
-    for entry in (*model.graph.input, *model.graph.output):
+    for entry in [*model.graph.input, *model.graph.output]:
         entry.type.tensor_type.shape.dim[0].dim_param = AXIS
     if changed:
         _compute(model.graph, changed, batch_size)
@@ -91,8 +91,8 @@ def _compute(
     ]
     added = [numpy_helper.from_array(np.array([0]), first)]
     for tensor, other in changed:
-        value, larger = (numpy_helper.to_array(each).astype(np.int64) for each in (tensor, other))
-        slope = larger - value
+        value = numpy_helper.to_array(tensor).astype(np.int64)
+        slope = numpy_helper.to_array(other).astype(np.int64) - value  # of one sample more
         made, constants = _linear(tensor, value - slope * batch_size, slope)
         nodes += made
         added += constants
@@ -100,20 +100,26 @@ def _compute(
     others = [tensor for tensor in graph.initializer if tensor.name not in names]
     rest = list(graph.node)
     del graph.initializer[:], graph.node[:]
-    graph.initializer.extend([*others, *added])
-    graph.node.extend([*nodes, *rest])
+    graph.initializer.extend(others + added)
+    graph.node.extend(nodes + rest)
 
 
 def _linear(tensor: onnx.TensorProto, base: Array, slope: Array) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
     """Nodes that compute a constant, and the constants that they read."""
-    grown, summed, shaped, *read = (
-        f"{N_SAMPLES}_{part}_{tensor.name}" for part in ("grown", "summed", "shaped", "slope", "base", "shape")
-    )
+
+    def named(part: str) -> str:
+        return f"{N_SAMPLES}_{part}_{tensor.name}"
+
     nodes = [
-        helper.make_node("Mul", [N_SAMPLES, read[0]], [grown]),
-        helper.make_node("Add", [grown, read[1]], [summed]),
-        helper.make_node("Reshape", [summed, read[2]], [shaped]),  # of a scalar, one element has an axis
-        helper.make_node("Cast", [shaped], [tensor.name], to=tensor.data_type),
+        helper.make_node("Mul", [N_SAMPLES, named("slope")], [named("grown")]),
+        helper.make_node("Add", [named("grown"), named("base")], [named("summed")]),
+        # The number of samples has one axis, so the sum has one, too, where the constant is a scalar.
+        helper.make_node("Reshape", [named("summed"), named("shape")], [named("shaped")]),
+        helper.make_node("Cast", [named("shaped")], [tensor.name], to=tensor.data_type),
     ]
-    arrays = (slope, base, np.array(tensor.dims, np.int64))
-    return nodes, [numpy_helper.from_array(np.asarray(array), name) for array, name in zip(arrays, read, strict=True)]
+    constants = [
+        numpy_helper.from_array(np.asarray(slope), named("slope")),
+        numpy_helper.from_array(np.asarray(base), named("base")),
+        numpy_helper.from_array(np.array(tensor.dims, np.int64), named("shape")),
+    ]
+    return nodes, constants

@@ -19,8 +19,6 @@ import numpy as np
 
 FOLDER = Path(__file__).parent
 Tensors = dict[str, Any]
-
-
 Session = Callable[[list[str], Tensors], list[Any]]
 
 
@@ -42,7 +40,8 @@ def cuda(stage: dict[str, Any], device: str) -> Session:
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         raise ValueError("stages for GPUs need onnxruntime-gpu[cuda,cudnn], with no onnxruntime installed over it")
     onnxruntime.preload_dlls()
-    options, chosen, number = settings(stage), stage.get("options", {}), int(device.removeprefix("cuda:"))
+    options, chosen = settings(stage), stage.get("options", {})
+    number = int(device.removeprefix("cuda:"))
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     provider = {
         "device_id": number,
@@ -51,9 +50,12 @@ def cuda(stage: dict[str, Any], device: str) -> Session:
         "enable_cuda_graph": int(chosen.get("cuda_graph", False)),
         "prefer_nhwc": int(chosen.get("channels_last", False)),
     }
-    model = in_fp16(FOLDER / stage["file"]) if stage["precision"] == "fp16" else FOLDER / stage["file"]
+    model: Path | bytes = FOLDER / stage["file"]
+    if stage["precision"] == "fp16":
+        model = in_fp16(FOLDER / stage["file"])
     session = onnxruntime.InferenceSession(model, options, providers=[("CUDAExecutionProvider", provider)])
-    binding, values = session.io_binding(), {}  # a CUDA graph reads and writes the same memory in every run
+    binding, values = session.io_binding(), {}
+    # A CUDA graph reads and writes the same memory in every run, so every tensor is bound once.
     for end in ("input", "output"):
         for port in stage[f"{end}s"]:
             kind = np.dtype(port["dtype"]).type
@@ -86,9 +88,8 @@ def settings(stage: dict[str, Any]) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = stage["intra_op_threads"]
     chosen = stage.get("options", {})
-    level = {"all": "ENABLE_ALL", "extended": "ENABLE_EXTENDED", "basic": "ENABLE_BASIC", "off": "DISABLE_ALL"}[
-        chosen.get("graph_optimization", "all")
-    ]
+    levels = {"all": "ENABLE_ALL", "extended": "ENABLE_EXTENDED", "basic": "ENABLE_BASIC", "off": "DISABLE_ALL"}
+    level = levels[chosen.get("graph_optimization", "all")]
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.__members__[f"ORT_{level}"]
     options.add_session_config_entry("session.intra_op.allow_spinning", str(int(chosen.get("spinning", True))))
     return options
@@ -109,16 +110,21 @@ def openvino(stage: dict[str, Any], device: str) -> Session:
     requests = [model.create_infer_request() for _ in range(n)]
 
     def compute(names: list[str], inputs: Tensors) -> list[Any]:
+        # Every stream gets its part of the samples; all start before the first is waited for, so that they overlap.
         for part, request in enumerate(requests):
             for index, array in enumerate(inputs.values()):  # in the order of the file
-                shape = tuple(model.inputs[index].shape)
-                own = array if array.shape == shape else array[part * shape[0] : (part + 1) * shape[0]]
+                shape, own = tuple(model.inputs[index].shape), array
+                if array.shape != shape:
+                    own = array[part * shape[0] : (part + 1) * shape[0]]
                 request.set_input_tensor(index, openvino.Tensor(np.asarray(own, order="C")))  # a scalar stays one
             request.start_async()
         for request in requests:
             request.wait()
-        parts = [[request.get_output_tensor(i).data.copy() for request in requests] for i in range(len(names))]
-        return [arrays[0] if n == 1 else np.concatenate(arrays) for arrays in parts]
+        outputs = []
+        for index in range(len(names)):
+            parts = [request.get_output_tensor(index).data.copy() for request in requests]
+            outputs.append(parts[0] if n == 1 else np.concatenate(parts))
+        return outputs
 
     return compute
 
@@ -131,42 +137,52 @@ class Worker:
 
     def __init__(self, stage: dict[str, Any], device: str) -> None:
         self.session = RUNTIMES[stage.get("runtime", "onnxruntime")](stage, device)
-        self.inputs, self.outputs = ([port["name"] for port in stage[end]] for end in ("inputs", "outputs"))
-        self.sends, self.thread = stage["sends"], ThreadPoolExecutor(1)
+        self.inputs = [port["name"] for port in stage["inputs"]]
+        self.outputs = [port["name"] for port in stage["outputs"]]
+        self.sends = stage["sends"]
+        self.thread = ThreadPoolExecutor(1)
 
     def compute(self, received: "Future[Tensors]") -> Tensors:
         """The tensors that later stages read, and outputs of the model, of one micro-batch."""
         tensors = received.result()
         computed = self.session(self.outputs, {name: tensors[name] for name in self.inputs})
-        tensors = {**tensors, **dict(zip(self.outputs, computed, strict=True))}
+        # What was received is sent on, too, where a later stage reads it.
+        tensors = tensors | dict(zip(self.outputs, computed, strict=True))
         return {name: tensors[name] for name in self.sends}
 
 
 def micro_batches(inputs: Tensors, ports: list[dict[str, Any]]) -> list[Tensors]:
     """The inputs of every micro-batch."""
-    if sorted(inputs) != sorted(port["name"] for port in ports):
-        raise ValueError(f"the inputs must be {[port['name'] for port in ports]}, got {list(inputs)}")
+    names = [port["name"] for port in ports]
+    if sorted(inputs) != sorted(names):
+        raise ValueError(f"the inputs must be {names}, got {list(inputs)}")
+    # The input with the most micro-batches counts; the check of shapes refuses others with fewer.
     n = max([inputs[port["name"]].size // prod(port["shape"]) for port in ports] + [1])
-    parts = {}
+    batches: list[Tensors] = [{} for _ in range(n)]
     for port in ports:
         name, axis, array = port["name"], port["batch_axis"], inputs[port["name"]]
-        shape = [size * n if i == axis else size for i, size in enumerate(port["shape"])]
-        if array.dtype != port["dtype"] or [*array.shape] != shape:
-            times = "" if axis is None else f", times the number of micro-batches along axis {axis}"
+        shape, times = list(port["shape"]), ""
+        if axis is not None:
+            shape[axis] *= n
+            times = f", times the number of micro-batches along axis {axis}"
+        if array.dtype != port["dtype"] or list(array.shape) != shape:
             wanted = f"{port['dtype']} of shape {port['shape']}{times}"
-            raise ValueError(f"input {name!r} must be {wanted}, got {array.dtype} of shape {[*array.shape]}")
-        parts[name] = [array] * n if axis is None else np.split(array, n, axis)
-    return [{name: part[i] for name, part in parts.items()} for i in range(n)]
+            raise ValueError(f"input {name!r} must be {wanted}, got {array.dtype} of shape {list(array.shape)}")
+        parts = [array] * n if axis is None else np.split(array, n, axis)
+        for batch, part in zip(batches, parts, strict=True):
+            batch[name] = part
+    return batches
 
 
 def open_replica(pipeline: dict[str, Any], replica: int, names: list[str]) -> list[list[Worker]]:
     """The workers of all stages; `names` are those of the machine's devices, if they are unlike cores or GPUs."""
     n = sum(stage["n_replicas"] for stage in pipeline["stages"])
-    placement, devices = pipeline["placement"], ["cpu"] * n
-    if names:
-        numbers = [number for _, number in placement[replica]] if placement else range(replica * n, (replica + 1) * n)
-        devices = [names[number] for number in numbers]
-    rest = iter(devices)
+    devices = ["cpu"] * n
+    if names and pipeline["placement"]:
+        devices = [names[number] for _, number in pipeline["placement"][replica]]
+    elif names:
+        devices = names[replica * n : (replica + 1) * n]
+    rest = iter(devices)  # in the order of the stages
     return [[Worker(stage, next(rest)) for _ in range(stage["n_replicas"])] for stage in pipeline["stages"]]
 
 
@@ -178,9 +194,13 @@ def run(inputs: Tensors) -> Tensors:
     bounded = [port["name"] for port in pipeline["outputs"] if port.get("data_dependent")]
     if bounded and len(parts) > 1:
         raise ValueError(f"output {bounded[0]!r} has lengths of its own, so give one micro-batch, got {len(parts)}")
-    replicas = [open_replica(p, r, names) for p in pipeline["pipelines"] for r in range(p["n_replicas"])]
+    replicas: list[list[list[Worker]]] = []
+    for files in pipeline["pipelines"]:
+        replicas += [open_replica(files, replica, names) for replica in range(files["n_replicas"])]
     results = []
     for i, part in enumerate(parts):
+        # A worker waits for the future of the stage before. Its thread takes micro-batches in the order of `submit`, so
+        # every stage computes one of them while the next stage computes the one before.
         future: Future[Tensors] = Future()
         future.set_result(part)
         for workers in replicas[i % len(replicas)]:
@@ -188,8 +208,13 @@ def run(inputs: Tensors) -> Tensors:
             future = worker.thread.submit(worker.compute, future)
         results.append(future)
     done = [future.result() for future in results]
-    axes = {port["name"]: port["batch_axis"] for port in pipeline["outputs"]}
-    return {k: done[0][k] if axis is None else np.concatenate([d[k] for d in done], axis) for k, axis in axes.items()}
+    outputs = {}
+    for port in pipeline["outputs"]:
+        name, axis = port["name"], port["batch_axis"]
+        outputs[name] = done[0][name]
+        if axis is not None:
+            outputs[name] = np.concatenate([tensors[name] for tensors in done], axis)
+    return outputs
 
 
 def save(path: str, arrays: Tensors) -> None:

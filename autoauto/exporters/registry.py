@@ -48,14 +48,19 @@ def formats_for(values: Mapping[str, object]) -> list[str]:
     >>> formats_for({"n_ipu": 2})[:2]
     ['onnx', 'auto-pipeline']
     """
-    engine, runtime = str(values.get("engine")), values.get("runtime")
+    engine = str(values.get("engine"))
     if engine in ENGINES:
         return [ENGINES[engine].launcher.to]
-    serves, trains = runtime == LlamaCppSession.runtime, values.get("schedule", NO_ORDER) != NO_ORDER
-    names = sorted(FORMATS, key=lambda name: (name != _PREFERRED, name))
-    of_host = [name for name in names if FORMATS[name].keeps_session]
-    fitting = [name for name in (of_host if serves else names) if FORMATS[name].serves_decoders == serves]
-    return [name for name in fitting if FORMATS[name].trains or not trains]
+    serves, trains = values.get("runtime") == LlamaCppSession.runtime, values.get("schedule", NO_ORDER) != NO_ORDER
+    names: list[str] = []
+    for name in sorted(FORMATS, key=lambda name: (name != _PREFERRED, name)):
+        exporter = FORMATS[name]
+        if exporter.serves_decoders != serves or (trains and not exporter.trains):
+            continue
+        if serves and not exporter.keeps_session:  # starts another engine
+            continue
+        names.append(name)
+    return names
 
 
 def write_artifact(
@@ -85,6 +90,7 @@ def write_artifact(
     _check_model(deployment, exporter)
     _check_plan(deployment, exporter)
     folder = folder.absolute()
+    # Files are made beside the folder and moved there at the end, so that an artifact is whole or not there.
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir() or (existing == folder and any(folder.iterdir())):
         raise BadInput(f"an artifact is written into a new or empty folder, {existing} is not one; try another")
@@ -127,12 +133,12 @@ def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
         return
     if not isinstance(session, HostSession):
         raise BadInput(f"--to {exporter.name} starts another engine, got a configuration for {session.runtime}")
-    where = f" on {', '.join(device.name for device in deployment.devices)}" if has_devices else ""
-    options = " with options" * (session != session.plain)
-    raise BadInput(
-        f"--to {exporter.name} does not say what runs a stage, got a plan for {session.runtime} in "
-        f"{session.computes_in}{options}{where}; try --to onnx"
-    )
+    got = f"{session.runtime} in {session.computes_in}"
+    if session != session.plain:
+        got += " with options"
+    if has_devices:
+        got += f" on {', '.join(device.name for device in deployment.devices)}"
+    raise BadInput(f"--to {exporter.name} does not say what runs a stage, got a plan for {got}; try --to onnx")
 
 
 def _check_model(deployment: Deployment, exporter: Exporter) -> None:
@@ -161,34 +167,42 @@ def _holds_files_only(folder: Path) -> bool:
 def _read_me(deployment: Deployment, exporter: Exporter) -> str:
     """The text of README.md in an artifact: how its files are applied."""
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
-    stages = f"{n_stages} stages" if n_stages > 1 else "one stage"
-    replicas = f", {knobs.replicas} replicas" if knobs.replicas > 1 else ""
+    configuration = [f"{n_stages} stages" if n_stages > 1 else "one stage"]
+    if knobs.replicas > 1:
+        configuration.append(f"{knobs.replicas} replicas")
+    configuration.append(f"batch size {knobs.batch_size}")
+    if knobs.training:
+        configuration.append(f"{knobs.mode.n_micro_batches} micro-batches a step in the order {knobs.mode.order}")
+    configuration.append(f"on {deployment.cluster.name}: {deployment.performance}.")
     lines = "\n".join(exporter.apply).replace("{packages}", deployment.packages)
-    step = (
-        f", {knobs.mode.n_micro_batches} micro-batches a step in the order {knobs.mode.order}" if knobs.training else ""
-    )
-    assumed = "; ".join(deployment.graph.notes)
-    return (
-        f"# {deployment.graph.name} for {exporter.summary}\n\n"
-        f"{stages}{replicas}, batch size {knobs.batch_size}{step}, on {deployment.cluster.name}: "
-        f"{deployment.performance}.\n\n```\n{lines}\n```\n"
-        + (f"\nThe plan and its files assume of the model: {assumed}.\n" if assumed else "")
-        + "".join(f"\n{text}\n" for text in (exporter.describe(deployment), exporter.notes) if text)
-        + "".join(f"\n{line}\n" for line in _not_in_the_files(deployment, exporter))
-    )
+    paragraphs = [
+        f"# {deployment.graph.name} for {exporter.summary}",
+        ", ".join(configuration),
+        f"```\n{lines}\n```",
+    ]
+    if deployment.graph.notes:
+        paragraphs.append(f"The plan and its files assume of the model: {'; '.join(deployment.graph.notes)}.")
+    paragraphs += filter(None, (exporter.describe(deployment), exporter.notes))
+    paragraphs += _not_in_the_files(deployment, exporter)
+    return "\n\n".join(paragraphs) + "\n"
 
 
 def _not_in_the_files(deployment: Deployment, exporter: Exporter) -> Iterator[str]:
-    """What one sets in the runtime by hand, so that a plan for training is met."""
+    """Sentences on settings of a plan for training that a user makes in the runtime by hand."""
     knobs = deployment.knobs
     if not knobs.training:
         return
     update = knobs.weight_update
-    master, sharded = ", with a copy of weights in fp32" * update.master_weights, ", sharded" * (update.n_shards > 1)
+    optimizer = str(update.optimizer)
+    if update.master_weights:
+        optimizer += ", with a copy of weights in fp32"
+    if update.n_shards > 1:
+        optimizer += ", sharded"
+    # The memory of a stage names the states of the optimizer only where they are on the chip.
     states = update._replace(streams=False).state_bytes(1, deployment.precision)
-    on_chip = not states or any(state in stage.memory_bytes for stage in deployment.plan.stages for state in states)
-    location = "" if on_chip else ", with its state in streaming memory"
-    optimizer = f"{update.optimizer}{master}{sharded}{location}"
+    on_chip = any(not stage.memory_bytes.keys().isdisjoint(states) for stage in deployment.plan.stages)
+    if states and not on_chip:
+        optimizer += ", with its state in streaming memory"
     yield f"The plan counts the memory of the optimizer {optimizer}, which the files do not set."
     recomputes = knobs.mode.recomputes_all or any(stage.recomputes for stage in deployment.plan.stages)
     if recomputes and not exporter.sets_recompute:

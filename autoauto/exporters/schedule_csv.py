@@ -59,21 +59,24 @@ def write(deployment: Deployment, folder: Path) -> None:
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Read the file back: its actions and what they wait for are checked, and every device has those of the plan."""
     schedule, expected = read_schedule_csv(folder / FILE), deployment.schedule
-    same = [[*schedule.actions(d)] for d in range(schedule.n_devices)] == [
-        [*expected.actions(d)] for d in range(expected.n_devices)
-    ]
+    same = schedule.n_devices == expected.n_devices
+    for device in range(expected.n_devices):
+        same = same and list(schedule.actions(device)) == list(expected.actions(device))
     n_actions = sum(map(len, expected.programs))
     yield Check("every rank has the actions of the plan", same, f"{n_actions} actions on {expected.n_devices} ranks")
 
 
 def _cells(schedule: Schedule, device: int) -> Iterator[str]:
     codes, full = schedule.codes, schedule.full_backwards
-    split_letter = "I" if schedule.has(WEIGHT) else "B"
+    backward = "I" if schedule.has(WEIGHT) else "B"  # without the weight gradient, where it is an action of its own
     in_full = {code + codes.n_stages * codes.n_numbers for code in full}  # WEIGHT codes, which a cell B includes
     for code, action in zip(schedule.programs[device].tolist(), schedule.actions(device), strict=True):
-        if code not in in_full:
-            letter = split_letter if action.kind is ActionKind.BACKWARD and code not in full else action.kind
-            yield f"{action.stage}{letter}{action.micro_batch}"
+        if code in in_full:
+            continue
+        letter = str(action.kind)
+        if action.kind is ActionKind.BACKWARD and code not in full:
+            letter = backward
+        yield f"{action.stage}{letter}{action.micro_batch}"
 
 
 def _require_expressible(schedule: Schedule) -> None:

@@ -34,9 +34,21 @@ from autoauto.records.units import Array
 
 TYPES = {
     "bool": "TYPE_BOOL",
-    **{f"{sign}int{bits}": f"TYPE_{sign.upper()}INT{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-    **{f"float{bits}": f"TYPE_FP{bits}" for bits in (16, 32, 64)},
+    "int8": "TYPE_INT8",
+    "int16": "TYPE_INT16",
+    "int32": "TYPE_INT32",
+    "int64": "TYPE_INT64",
+    "uint8": "TYPE_UINT8",
+    "uint16": "TYPE_UINT16",
+    "uint32": "TYPE_UINT32",
+    "uint64": "TYPE_UINT64",
+    "float16": "TYPE_FP16",
+    "float32": "TYPE_FP32",
+    "float64": "TYPE_FP64",
 }
+"""What Triton calls the types of NumPy."""
+MODEL_FILE, CONFIG_FILE = "1/model.onnx", "config.pbtxt"
+"""In the folder of a model: its first version, and how it is served."""
 
 
 class EnsembleStep(NamedTuple):
@@ -60,29 +72,35 @@ def write(deployment: Deployment, folder: Path) -> None:
             such tensor.
     """
     plan, graph, batch_size = deployment.one_plan(), deployment.graph, deployment.knobs.batch_size
-    inputs, outputs = (
-        deployment.source.carried(deployment.graph, cut, batch_size) for cut in (0, len(deployment.graph))
-    )
-    if both := {*inputs} & {*outputs}:
+    inputs = deployment.source.carried(graph, 0, batch_size)
+    outputs = deployment.source.carried(graph, len(graph), batch_size)
+    both = set(inputs).intersection(outputs)
+    if both:
         raise BadInput(f"an ensemble of Triton makes every output, {min(both).name!r} is an input; try --to onnx")
-    saved, models = [], []
-    for index, stage in enumerate(plan.stages):
-        models.append(folder / f"{graph.name}_stage{index}")
-        (models[-1] / "1").mkdir(parents=True)
-        saved.append(deployment.source.save(graph, stage.layers, batch_size, models[-1] / "1" / "model.onnx"))
+    models = [folder / f"{graph.name}_stage{index}" for index in range(len(plan.stages))]
+    saved: list[SubModel] = []
+    for model, stage in zip(models, plan.stages, strict=True):
+        (model / MODEL_FILE).parent.mkdir(parents=True)
+        saved.append(deployment.source.save(graph, stage.layers, batch_size, model / MODEL_FILE))
     batching = _open_files(deployment, saved, models)
+    read: set[str] = set()
     for model, stage, part in zip(models, plan.stages, saved, strict=True):
-        ends = _ports(part.inputs, part.outputs, batching)
-        lines = [_head(model.name, batching), 'backend: "onnxruntime"', *ends, *_instances(deployment, stage)]
-        _write_config(model, [*lines, *_dynamic_batching(batching)])
-    read = {port.name for part in saved for port in part.inputs}
-    ends = _ports([port for port in inputs if port.name in read], outputs, batching)
-    steps = _steps(graph.name, saved, read | {port.name for port in outputs})
+        read.update(port.name for port in part.inputs)
+        lines = [*_head(model.name, batching), 'backend: "onnxruntime"']
+        lines += _ports(part.inputs, part.outputs, batching)
+        lines += _instances(deployment, stage)
+        if batching.joins:
+            lines.append(f"dynamic_batching {{ preferred_batch_size: [{batching.max_batch_size}] }}")
+        _write_config(model, lines)
+    lines = [*_head(graph.name, batching), 'platform: "ensemble"']
+    lines += _ports([port for port in inputs if port.name in read], outputs, batching)
+    lines.append("ensemble_scheduling {")
+    lines += _steps(graph.name, saved, read.union(port.name for port in outputs))
+    lines.append("}")
     version = folder / graph.name / "1"
     version.mkdir(parents=True)
     (version / ".keep").touch()  # Triton wants a version; git and many stores have no empty folders
-    ensemble = [_head(graph.name, batching), 'platform: "ensemble"', *ends, "ensemble_scheduling {", *steps, "}"]
-    _write_config(version.parent, ensemble)
+    _write_config(folder / graph.name, lines)
 
 
 class Batching(NamedTuple):
@@ -102,37 +120,32 @@ def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Seque
     graph, batch_size = deployment.graph, deployment.knobs.batch_size
     if graph.fixed_batch:
         return Batching()
-    files = []
+    files: dict[Path, onnx.ModelProto] = {}
     with temporary_folder(TEMPORARY) as temporary:
         other = temporary / "model.onnx"
         for stage, part, model in zip(deployment.plan.stages, saved, models, strict=True):
             larger = deployment.source.save(graph, stage.layers, batch_size + 1, other)
-            ports, others = (*part.inputs, *part.outputs), (*larger.inputs, *larger.outputs)
-            if not is_open(ports, others, batch_size):
+            if not is_open(part.inputs + part.outputs, larger.inputs + larger.outputs, batch_size):
                 return Batching()
-            file = opened(model / "1" / "model.onnx", other, batch_size)
+            file = opened(model / MODEL_FILE, other, batch_size)
             if file is None:
                 return Batching()
-            files.append((model / "1" / "model.onnx", file))
-    joins = batch_size > 1 and all(keeps_apart(path, batch_size) for path, _ in files)
-    for path, file in files:
+            files[model / MODEL_FILE] = file
+    # Rules for operators read files with a fixed batch, so all are asked before one is overwritten.
+    joins = batch_size > 1 and all(keeps_apart(path, batch_size) for path in files)
+    for path, file in files.items():
         path.write_bytes(file.SerializeToString(deterministic=True))
     return Batching(batch_size, joins)
 
 
-def _dynamic_batching(batching: Batching) -> Iterator[str]:
-    """The setting by which Triton joins waiting requests to batches of the plan's size."""
-    if batching.joins:
-        yield f"dynamic_batching {{ preferred_batch_size: [{batching.max_batch_size}] }}"
+def _head(name: str, batching: Batching) -> list[str]:
+    return [f"name: {_text(name)}", f"max_batch_size: {batching.max_batch_size}"]
 
 
-def _head(name: str, batching: Batching) -> str:
-    return f"name: {_text(name)}\nmax_batch_size: {batching.max_batch_size}"
-
-
-def _ports(inputs: Iterable[Port], outputs: Iterable[Port], batching: Batching) -> Iterator[str]:
-    for end, ports in (("input", inputs), ("output", outputs)):
-        yield from (f"{end} {{ {_tensor(port, batching)} }}" for port in ports)
+def _ports(inputs: Iterable[Port], outputs: Iterable[Port], batching: Batching) -> list[str]:
+    lines = [f"input {{ {_tensor(port, batching)} }}" for port in inputs]
+    lines += [f"output {{ {_tensor(port, batching)} }}" for port in outputs]
+    return lines
 
 
 def _tensor(port: Port, batching: Batching) -> str:
@@ -152,13 +165,17 @@ def _tensor(port: Port, batching: Batching) -> str:
 
 
 def _steps(name: str, saved: Sequence[SubModel], wanted: set[str]) -> Iterator[str]:
-    """A step a stage; what no step reads and the ensemble does not return has no name there."""
+    """Lines of a step a stage; an output that no step reads and the ensemble does not return is left out."""
     for index, part in enumerate(saved):
-        reads = (("input_map", port.name) for port in part.inputs)
-        writes = (("output_map", port.name) for port in part.outputs if port.name in wanted)
-        maps = [f"  {end} {{ key: {_text(tensor)} value: {_text(tensor)} }}" for end, tensor in (*reads, *writes)]
-        model = f"  model_name: {_text(f'{name}_stage{index}')}\n  model_version: -1"
-        yield "\n".join(["step {", model, *maps, "}"])
+        yield "step {"
+        yield f"  model_name: {_text(f'{name}_stage{index}')}"
+        yield "  model_version: -1"
+        for port in part.inputs:
+            yield f"  input_map {{ key: {_text(port.name)} value: {_text(port.name)} }}"
+        for port in part.outputs:
+            if port.name in wanted:
+                yield f"  output_map {{ key: {_text(port.name)} value: {_text(port.name)} }}"
+        yield "}"
 
 
 def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
@@ -179,10 +196,14 @@ def _gpus(deployment: Deployment, stage: Stage) -> list[int]:
     Raises:
         BadInput: they are on several machines.
     """
-    n_devices = len(deployment.cluster)
-    replicas = deployment.plan.placement or (tuple(MachineDevice(0, device) for device in range(n_devices)),)
-    devices = {replica[device] for replica in replicas for device in stage.devices}
-    if n_others := len({device.machine for device in devices} - {0}):
+    replicas = deployment.plan.placement
+    if not replicas:  # one replica on the first machine
+        replicas = (tuple(MachineDevice(0, device) for device in range(len(deployment.cluster))),)
+    devices: set[MachineDevice] = set()
+    for replica in replicas:
+        devices.update(replica[device] for device in stage.devices)
+    n_others = len({device.machine for device in devices} - {0})
+    if n_others:
         raise BadInput(f"a Triton server has one machine, the plan has {n_others + 1}; try fewer --replicas")
     return sorted(device.device for device in devices)
 
@@ -193,7 +214,7 @@ def _text(value: str) -> str:
 
 
 def _write_config(folder: Path, lines: Iterable[str]) -> None:
-    (folder / "config.pbtxt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / CONFIG_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
@@ -215,10 +236,9 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
             yield Check("every config.pbtxt is as Triton defines it", False, str(error))
             return
         yield Check("every config.pbtxt is as Triton defines it", True, f"{len(configs)} files")
-        steps = [
-            EnsembleStep(step.model_name, dict(step.input_map), dict(step.output_map))
-            for step in configs[name].ensemble_scheduling.step
-        ]
+        steps = []
+        for step in configs[name].ensemble_scheduling.step:
+            steps.append(EnsembleStep(step.model_name, dict(step.input_map), dict(step.output_map)))
         problem = next(_problems(folder, configs, configs[name], steps), None)
         detail = problem or f"{n_stages} steps, with the types and shapes of their files"
         yield Check("the ensemble makes every tensor before it reads it", problem is None, detail)
@@ -233,7 +253,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def _takes_any_batch(model: Path) -> bool:
-    graph = onnx.load_model(model / "1" / "model.onnx", load_external_data=False).graph
+    graph = onnx.load_model(model / MODEL_FILE, load_external_data=False).graph
     return any(entry.type.tensor_type.shape.dim[0].dim_param == AXIS for entry in graph.input)
 
 
@@ -242,26 +262,28 @@ def _check_one_sample(
 ) -> Iterator[Check]:
     """Run a request of one sample; where Triton joins requests, a sample gets what it gets alone."""
     alone = {name: array[:1] for name, array in inputs.items()}
-    outputs, whole = _run(folder, steps, alone), replace(deployment, knobs=replace(deployment.knobs, batch_size=1))
+    outputs = _run(folder, steps, alone)
+    whole = replace(deployment, knobs=replace(deployment.knobs, batch_size=1))
     for name, passed, detail in compared(outputs, whole_model(whole, alone), 1):
         yield Check(f"{name}, of a request of one sample", passed, detail.replace("micro-batch", "sample"))
-    if "dynamic_batching" in (folder / steps[0].model / "config.pbtxt").read_text(encoding="utf-8"):
+    if "dynamic_batching" in (folder / steps[0].model / CONFIG_FILE).read_text(encoding="utf-8"):
         joined = _run(folder, steps, inputs)
         rows = compared({name: joined[name][:1] for name in outputs}, outputs, 1)
-        yield Check("a sample gets the same alone and among others", all(row.passed for row in rows), _JOINED)
-
-
-_JOINED = "so Triton may join requests"
+        same = all(row.passed for row in rows)
+        yield Check("a sample gets the same alone and among others", same, "so Triton may join requests")
 
 
 def _definition() -> Any:
     """The class ModelConfig of tritonclient, None where it is not installed; its package would load gRPC."""
-    spec = find_spec("tritonclient")
-    for folder in (spec and spec.submodule_search_locations) or ():
+    package = find_spec("tritonclient")
+    if package is None:
+        return None
+    for folder in package.submodule_search_locations or ():
         path = Path(folder) / "grpc" / "model_config_pb2.py"
-        if path.exists() and (file := spec_from_file_location("autoauto_triton_model_config", path)) and file.loader:
-            module = module_from_spec(file)
-            file.loader.exec_module(module)
+        spec = spec_from_file_location("autoauto_triton_model_config", path)
+        if path.exists() and spec is not None and spec.loader is not None:
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
             return module.ModelConfig
     return None
 
@@ -269,7 +291,7 @@ def _definition() -> Any:
 def _parsed(folder: Path, definition: Any) -> Any:
     from google.protobuf import text_format
 
-    return text_format.Parse((folder / "config.pbtxt").read_text(encoding="utf-8"), definition())
+    return text_format.Parse((folder / CONFIG_FILE).read_text(encoding="utf-8"), definition())
 
 
 _ANY_LENGTH = -1
@@ -304,29 +326,37 @@ def _type_and_shape(tensor: onnx.TypeProto.Tensor) -> str:
 
 def _step_of_file(folder: Path, model: str) -> EnsembleStep:
     """The step of a model whose tensors have their own names in the ensemble."""
-    reads, writes = _ends_of_file(folder / model / "1" / "model.onnx")
+    reads, writes = _ends_of_file(folder / model / MODEL_FILE)
     return EnsembleStep(model, {name: name for name in reads}, {name: name for name in writes})
 
 
 def _problems(folder: Path, configs: Mapping[str, Any], ensemble: Any, steps: Sequence[EnsembleStep]) -> Iterator[str]:
     """What Triton refuses of an ensemble, with the files that its models have [triton]."""
-    tensors, returned = _ends_of_config(ensemble)
-    unread = {*tensors}
+    tensors, returned = _ends_of_config(ensemble)  # `tensors` are those that are there before a step
+    unread = set(tensors)
     for model, reads, writes in steps:
         if configs[model].max_batch_size != ensemble.max_batch_size:
             yield f"the batches of {model} are not those of the ensemble"
-        inputs, outputs = ends = _ends_of_config(configs[model])
-        if ends != _ends_of_file(folder / model / "1" / "model.onnx"):
+        inputs, outputs = _ends_of_config(configs[model])
+        if (inputs, outputs) != _ends_of_file(folder / model / MODEL_FILE):
             yield f"the inputs and outputs of {model} are not those of its file"
         if reads.keys() != inputs.keys() or not writes.keys() <= outputs.keys():
             yield f"the step of {model} does not have the tensors of the model"
-        unlike = [(inputs[end], name) for end, name in reads.items() if tensors.get(name) != inputs[end]]
-        yield from (f"{model} reads {name} as {kind}, got {tensors.get(name)}" for kind, name in unlike)
-        yield from (f"{model} makes {name} again" for name in writes.values() if name in tensors)
-        unread = (unread - {*reads.values()}) | {*writes.values()}
-        tensors |= {name: outputs[end] for end, name in writes.items()}
-    yield from (f"nothing reads {name}" for name in sorted(unread - returned.keys()))
-    yield from (f"nothing makes output {name}" for name in returned if tensors.get(name) != returned[name])
+        for end, name in reads.items():
+            if tensors.get(name) != inputs[end]:
+                yield f"{model} reads {name} as {inputs[end]}, got {tensors.get(name)}"
+            unread.discard(name)
+        for name in writes.values():
+            if name in tensors:
+                yield f"{model} makes {name} again"
+        for end, name in writes.items():
+            tensors[name] = outputs[end]
+            unread.add(name)
+    for name in sorted(unread - returned.keys()):
+        yield f"nothing reads {name}"
+    for name, kind in returned.items():
+        if tensors.get(name) != kind:
+            yield f"nothing makes output {name}"
 
 
 def _run(folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -337,10 +367,11 @@ def _run(folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array
     """
     tensors = dict(inputs)
     for model, reads, writes in steps:
-        if missing := [name for name in reads.values() if name not in tensors]:
-            raise BadInput(f"{model} reads {missing[0]!r}, which nothing has made")
+        for name in reads.values():
+            if name not in tensors:
+                raise BadInput(f"{model} reads {name!r}, which nothing has made")
         feeds = {end: tensors[name] for end, name in reads.items()}
-        made = run_file(folder / model / "1" / "model.onnx", feeds)
+        made = run_file(folder / model / MODEL_FILE, feeds)
         tensors |= {name: made[end] for end, name in writes.items()}
     return tensors
 

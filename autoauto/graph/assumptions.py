@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from math import prod
 
 import onnx
@@ -12,7 +13,7 @@ from autoauto.graph.facts import ModelFacts
 from autoauto.graph.inputs.axes import Input, dims_of
 from autoauto.graph.inputs.batch_axes import batch_name, says_batch
 from autoauto.graph.inputs.lengths import length_kind
-from autoauto.graph.onnx_file import all_nodes
+from autoauto.graph.onnx_file import all_nodes, first_output
 from autoauto.graph.plain import CONTROL_FLOW
 from autoauto.graph.shapes.control_flow import branches, runs_name
 from autoauto.graph.shapes.values import is_float, label
@@ -30,8 +31,16 @@ def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) ->
         known: its plain form, with facts.
         graph: its layers.
     """
-    of_inputs = (*_lengths(graph.inputs), *_batch_axes(model, known), *_states(known, graph))
-    return (*of_inputs, *_control_flow(known), *_upper_bounds(known), *_empty(known), *_ends(model, known))
+    every = (
+        _lengths(graph.inputs),
+        _batch_axes(model, known),
+        _states(known, graph),
+        _control_flow(known),
+        _upper_bounds(known),
+        _empty(known),
+        _ends(model, known),
+    )
+    return tuple(chain.from_iterable(every))
 
 
 def weight_formats(known: ModelFacts) -> tuple[str, ...]:
@@ -45,9 +54,9 @@ def weight_formats(known: ModelFacts) -> tuple[str, ...]:
 
 
 def _lengths(given: ModelInputs) -> Iterator[str]:
-    if given.shapes:
-        shapes = ", ".join(f"{name} {'x'.join(map(str, lengths))}" for name, lengths in given.shapes)
-        yield f"lengths that were given: {shapes}"
+    texts = [f"{name} {'x'.join(map(str, lengths))}" for name, lengths in given.shapes]
+    if texts:
+        yield f"lengths that were given: {', '.join(texts)}"
 
 
 def _batch_axes(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
@@ -58,26 +67,27 @@ def _batch_axes(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
     others = [name for name in names if length_kind(name) and not says_batch(name) and name != "samples"]
     if len(names) > 1 or others:
         yield f"samples lie along {' and '.join(names)}"
+    without: list[str] = []
     for entry in known.model.graph.input:
         if axes.get(entry.name):
             yield f"the samples of input {entry.name!r} lie along its axis {axes[entry.name]}"
-    without = [
-        repr(entry.name)
-        for entry in known.model.graph.input
-        if entry.name not in axes and entry.type.tensor_type.shape.dim
-    ]
+        if entry.name not in axes and entry.type.tensor_type.shape.dim:
+            without.append(repr(entry.name))
     if without and axes:
         yield f"all samples share {_some(without)}, which have no batch axis"
 
 
 def _states(known: ModelFacts, graph: LayerGraph) -> Iterator[str]:
     local = {tensor.name for tensor in graph.tensors if tensor.is_state}
-    texts = {True: "stay on their device, no transfer in the model of IPUs", False: "travel, as they span many layers"}
-    for stays, text in texts.items():
-        if names := [
-            f"{each.before!r} from {each.after!r}" for each in known.states if (each.before in local) is stays
-        ]:
-            yield f"states that {text}: {_some(names)}"
+    stay: list[str] = []
+    travel: list[str] = []
+    for state in known.states:
+        names = stay if state.before in local else travel
+        names.append(f"{state.before!r} from {state.after!r}")
+    if stay:
+        yield f"states that stay on their device, no transfer in the model of IPUs: {_some(stay)}"
+    if travel:
+        yield f"states that travel, as they span many layers: {_some(travel)}"
 
 
 def _control_flow(known: ModelFacts) -> Iterator[str]:
@@ -86,7 +96,7 @@ def _control_flow(known: ModelFacts) -> Iterator[str]:
     for node in all_nodes(known.model.graph):
         if node.domain or node.op_type not in CONTROL_FLOW or not any(name in known.facts for name in node.output):
             continue
-        name = repr(node.name or next(filter(None, node.output)))
+        name = repr(node.name or first_output(node))
         if node.op_type != "If":
             runs = known.facts[runs_name(node)]
             each = " for every sample" if runs.batch_axis is not None else ""
@@ -97,20 +107,21 @@ def _control_flow(known: ModelFacts) -> Iterator[str]:
 
 def _ends(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
     """Dictionaries and sequences of the file, which are no outputs here."""
-    own, plain = ([entry.name for entry in graph.output] for graph in (model.graph, known.model.graph))
-    if gone := [repr(name) for name in own if name not in plain]:
+    own = [entry.name for entry in model.graph.output]
+    plain = [entry.name for entry in known.model.graph.output]
+    gone = [repr(name) for name in own if name not in plain]
+    if gone:
         instead = _some([repr(name) for name in plain if name not in own] or ["the other outputs"])
         yield f"{_some(gone)} is no tensor and is left to the caller, who gets {instead}"
 
 
 def _upper_bounds(known: ModelFacts) -> Iterator[str]:
     """Tensors whose lengths depend on data, where they begin."""
-    first = [
-        f"{name!r} {list(known.facts[name].shape)}"
-        for node in all_nodes(known.model.graph)
-        for name in node.output
-        if name in known.facts and known.facts[name].data_dependent and not _reads_bound(node, known)
-    ]
+    bounds = {name for name, fact in known.facts.items() if fact.data_dependent}
+    first: list[str] = []
+    for node in all_nodes(known.model.graph):
+        if bounds.isdisjoint(node.input):
+            first += [f"{name!r} {list(known.facts[name].shape)}" for name in node.output if name in bounds]
     if first:
         yield f"upper bounds of lengths that depend on data, of one sample: {_some(first)}"
 
@@ -118,21 +129,18 @@ def _upper_bounds(known: ModelFacts) -> Iterator[str]:
 def _empty(known: ModelFacts) -> Iterator[str]:
     """Tensors without elements, where they begin."""
     empty = {name for name, fact in known.facts.items() if 0 in fact.shape and not fact.constant}
-    first = [
-        f"{name!r} {list(known.facts[name].shape)} of {label(node)}"
-        for node in all_nodes(known.model.graph)
-        for name in node.output
-        if name in empty and empty.isdisjoint(node.input)
-    ]
+    first: list[str] = []
+    for node in all_nodes(known.model.graph):
+        if empty.isdisjoint(node.input):
+            names = [name for name in node.output if name in empty]
+            first += [f"{name!r} {list(known.facts[name].shape)} of {label(node)}" for name in names]
     if first:
         yield f"tensors without elements: {_some(first)}"
 
 
-def _reads_bound(node: onnx.NodeProto, known: ModelFacts) -> bool:
-    return any(name in known.facts and known.facts[name].data_dependent for name in node.input)
-
-
 def _some(names: list[str]) -> str:
     """The first few names, and how many more there are."""
-    more = f" and {len(names) - N_NAMED} more" if len(names) > N_NAMED else ""
-    return ", ".join(names[:N_NAMED]) + more
+    text = ", ".join(names[:N_NAMED])
+    if len(names) > N_NAMED:
+        text += f" and {len(names) - N_NAMED} more"
+    return text

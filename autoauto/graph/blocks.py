@@ -20,7 +20,7 @@ blocks that are alike, then the shortest path:
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import NamedTuple
@@ -44,8 +44,12 @@ class ScopedOperator(NamedTuple):
 
 def scoped_operator(node: onnx.NodeProto, weights: Iterable[str]) -> ScopedOperator:
     """The operator of a node with its module, and the modules that the names of its weights show."""
-    modules = (name.rpartition(".")[0] for name in weights if "/" not in name and ":" not in name)
-    return ScopedOperator(node.op_type, _module(node), tuple(filter(None, modules)))
+    modules: list[str] = []
+    for name in weights:
+        module = name.rpartition(".")[0]
+        if module and "/" not in name and ":" not in name:  # others are names that an exporter made up
+            modules.append(module)
+    return ScopedOperator(node.op_type, _module(node), tuple(modules))
 
 
 def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
@@ -55,13 +59,18 @@ def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
     of that block, and so are all layers behind the last block.
     """
     paths = [tuple(filter(None, operator.module.split("."))) for operator in operators]
-    lists = dict.fromkeys(
-        _pattern(path[: end + 1]) for path in paths for end, part in enumerate(path) if part.isdecimal()
-    )
-    starts = {pattern: first for pattern in lists if (first := _starts(pattern, paths))}
-    if not starts:
+    # Every index in a path names a block of a list, which is the path up to there with stars for indices.
+    starts: dict[Path, dict[Index, int]] = {}
+    for path in paths:
+        for end, part in enumerate(path):
+            if part.isdecimal():
+                pattern = _pattern(path[: end + 1])
+                if pattern not in starts:
+                    starts[pattern] = _starts(pattern, paths)
+    lists = [pattern for pattern, first_layers in starts.items() if first_layers]
+    if not lists:
         return ()
-    best = max(starts, key=lambda pattern: (_n_alike(pattern, paths, operators), -len(pattern)))
+    best = max(lists, key=lambda pattern: (_n_alike(pattern, paths, operators), -len(pattern)))
     return tuple(_blocks(best, starts[best], paths, operators))
 
 
@@ -70,11 +79,23 @@ def _module(node: onnx.NodeProto) -> str:
     scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
     if scopes is not None:
         return _innermost(str(scopes))
-    if not node.name.startswith("/"):
-        return node.name.rpartition(".")[0]
+    if node.name.startswith("/"):
+        return module_of_scopes(node.name)
+    return node.name.rpartition(".")[0]
+
+
+def module_of_scopes(name: str) -> str:
+    """The dotted path of a module by the name of an operator in it, which has slashes.
+
+    A container that is called itself comes before its children, whose names repeat it.
+
+    >>> module_of_scopes("/layer1/layer1.0/conv1/Conv")
+    'layer1.0.conv1'
+    """
     parts: list[str] = []
-    for part in node.name.split("/")[1:-1]:
-        if parts and part.startswith(f"{parts[-1]}."):  # a called container names its children with its own name
+    scopes = [part for part in name.split("/") if part]
+    for part in scopes[:-1]:
+        if parts and part.startswith(f"{parts[-1]}."):
             parts.pop()
         parts.append(part)
     return ".".join(parts)
@@ -103,9 +124,12 @@ def _index(pattern: Path, path: Path) -> Index | None:
 
 def _n_common(pattern: Path, path: Path) -> int:
     """Number of leading parts of a module's path that match the pattern of a list of modules."""
-    pairs = enumerate(zip(pattern, path, strict=False))
-    differing = (i for i, (name, part) in pairs if not (part.isdecimal() if name == "*" else part == name))
-    return next(differing, min(len(pattern), len(path)))
+    n_common = 0
+    for name, part in zip(pattern, path, strict=False):
+        if part != name and not (name == "*" and part.isdecimal()):
+            break
+        n_common += 1
+    return n_common
 
 
 def _starts(pattern: Path, paths: Sequence[Path]) -> dict[Index, int]:
@@ -119,8 +143,10 @@ def _starts(pattern: Path, paths: Sequence[Path]) -> dict[Index, int]:
     if len(ordered) < 2 or any(ordered[0]) or not all(_follows(*pair) for pair in pairwise(ordered)):
         return {}
     last = max(layer for layer, index in enumerate(indices) if index is not None)
+    # Between two blocks may lie layers of unknown module, of the owner of the list, and of modules around it.
     owners = {pattern[:length] for length in range(pattern.index("*") + 1)}
     inside = [indices[layer] for layer in range(starts[ordered[0]], last + 1) if paths[layer] not in owners]
+    # A block that occurs twice was interrupted by another one, and a None is an operator of another module.
     runs = [index for index, _ in groupby(inside)]
     return starts if runs == ordered else {}
 
@@ -137,30 +163,32 @@ def _follows(index: Index, following: Index) -> bool:
 
 def _n_alike(pattern: Path, paths: Sequence[Path], operators: Sequence[ScopedOperator]) -> int:
     """Size of the largest group of blocks of a list that have equal operators."""
-    content: dict[Index, tuple[str, ...]] = {}
+    content: dict[Index, list[str]] = defaultdict(list)
     for path, operator in zip(paths, operators, strict=True):
         index = _index(pattern, path)
         if index is not None:
-            content[index] = (*content.get(index, ()), operator.op)
-    return max(Counter(content.values()).values())
+            content[index].append(operator.op)
+    return max(Counter(map(tuple, content.values())).values())
 
 
 def _blocks(
     pattern: Path, starts: Mapping[Index, int], paths: Sequence[Path], operators: Sequence[ScopedOperator]
 ) -> Iterator[Block]:
-    boundaries = [0, *list(starts.values())[1:], len(paths)]
+    boundaries = [*starts.values(), len(paths)]
+    boundaries[0] = 0  # the first block has the layers before it
     of_operators = [_module_beside(pattern, path) for path in paths]
-    placed = set(of_operators)
+    seen = set(of_operators)
     last_layers = {_index(pattern, path): layer for layer, path in enumerate(paths)}
     for (index, start), ends in zip(starts.items(), pairwise(boundaries), strict=True):
-        others = dict.fromkeys(of_operators[slice(*ends)])
-        for operator in operators[slice(*ends)]:  # a module that only holds a weight has no operator of its own
-            modules = {_module_beside(pattern, tuple(module.split("."))) for module in operator.weight_modules} - placed
-            others |= dict.fromkeys(sorted(modules))
-            placed |= modules
+        layers = LayerRange(*ends)
+        others = list(of_operators[slice(*layers)])
+        for operator in operators[slice(*layers)]:  # a module that only holds a weight has no operator of its own
+            modules = {_module_beside(pattern, tuple(module.split("."))) for module in operator.weight_modules} - seen
+            others += sorted(modules)
+            seen |= modules
         module = ".".join(paths[start][: len(pattern)])
-        n_behind = ends[1] - last_layers[index] - 1
-        yield Block(module, LayerRange(*ends), tuple(filter(None, others)), start - ends[0], n_behind)
+        names = tuple(filter(None, dict.fromkeys(others)))
+        yield Block(module, layers, names, start - layers.start, layers.stop - last_layers[index] - 1)
 
 
 def _module_beside(pattern: Path, path: Path) -> str:
@@ -171,4 +199,6 @@ def _module_beside(pattern: Path, path: Path) -> str:
     ('bert.pooler', '')
     """
     n_common = _n_common(pattern, path)
-    return "" if n_common == min(len(pattern), len(path)) else ".".join(path[: n_common + 1])
+    if n_common == min(len(pattern), len(path)):
+        return ""
+    return ".".join(path[: n_common + 1])

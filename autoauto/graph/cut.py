@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from copy import deepcopy
 from functools import cached_property, lru_cache
 from itertools import chain
 from math import prod
@@ -20,7 +21,7 @@ from typing_extensions import override
 
 from autoauto.graph.batch.rebatch import PlainModel, TracedModel, resolve_batch
 from autoauto.graph.load import find_model, load_graph
-from autoauto.graph.onnx_file import Weights, all_nodes, fill_value, read_model, reads
+from autoauto.graph.onnx_file import Weights, all_nodes, fill_value, first_output, read_model, reads
 from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.trace import READS_SHAPE
 from autoauto.graph.shapes.values import Value, is_float
@@ -123,7 +124,8 @@ class OnnxSource(Source):
     def _part(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> tuple[BatchedModel, Part]:
         batched = self._batched(batch_size, graph.fixed_batch)
         made = _written(graph, layers, layers.stop)
-        outside = set(_read(graph, layers)).difference(_written(graph, layers))
+        outside = _read(graph, layers).difference(_written(graph, layers))
+        # The last range of the whole model also returns views and constants, which no layer writes.
         if layers.stop == len(graph) == len(self.graph):
             before = _written(graph, LayerRange(0, layers.start), len(graph))
             outside.update(before, batched.inputs)
@@ -139,8 +141,9 @@ class OnnxSource(Source):
         if cut == len(graph):
             return batched.ports(batched.outputs)
         every_written = set(_written(graph, LayerRange(0, len(graph))))
-        read = set(_read(graph, LayerRange(cut, len(graph))))
-        read.update(batched.subgraph(batched.outputs, every_written).inputs)  # inputs that the model returns
+        # A tensor travels over the cut if a layer behind it reads it, or if the model returns it.
+        read = _read(graph, LayerRange(cut, len(graph)))
+        read.update(batched.subgraph(batched.outputs, every_written).inputs)
         fed = [name for name in batched.inputs if name in read]
         return batched.ports(fed + _written(graph, LayerRange(0, cut), cut))
 
@@ -156,14 +159,14 @@ class OnnxSource(Source):
         raise BadInput(f"batch_size must be 1, as {fixed_batch}; got {batch_size}")
 
 
-def _read(graph: LayerGraph, layers: LayerRange) -> list[str]:
-    """Names of the tensors that layers read."""
-    inputs: list[int] = []
-    states: list[int] = []
+def _read(graph: LayerGraph, layers: LayerRange) -> set[str]:
+    """Names of the tensors that layers read, weights aside."""
+    names: set[str] = set()
     for layer in graph.layers[slice(*layers)]:
-        inputs += layer.inputs
-        states += [index for index in layer.weights if graph.tensors[index].is_state]
-    return [graph.tensors[index].name for index in inputs + states]
+        names.update(graph.tensors[index].name for index in layer.inputs)
+        # A state is a weight of its layer, though it comes from an input of the model.
+        names.update(graph.tensors[index].name for index in layer.weights if graph.tensors[index].is_state)
+    return names
 
 
 def _written(graph: LayerGraph, layers: LayerRange, since: int = 0) -> list[str]:
@@ -193,7 +196,7 @@ class BatchedModel:
         named.update([*self._writers, ""])
         for node in self._nodes:
             if named[node.name] > 1:
-                node.name = next(filter(None, node.output))
+                node.name = first_output(node)
         self.inputs = tuple(entry.name for entry in model.graph.input)
         self.outputs = tuple(entry.name for entry in model.graph.output)
 
@@ -207,7 +210,7 @@ class BatchedModel:
         """
         waiting, seen = list(wanted), set(wanted)
         nodes, inputs, constants = set(), [], []
-        while waiting:
+        while waiting:  # from the wanted tensors back to what is given or stored
             name = waiting.pop()
             if name in outside or name in self.inputs:
                 inputs.append(name)
@@ -263,7 +266,11 @@ class BatchedModel:
         path.write_bytes(with_weights(model, [entry.SerializeToString() for entry in entries]))
 
     def _weight_bytes(self, part: Part) -> int:
-        return sum(self._n_bytes(name) for name in part.subgraph.constants)
+        n_bytes = 0
+        for name in part.subgraph.constants:
+            value = self._values[name]
+            n_bytes += prod(value.shape) * helper.tensor_dtype_to_np_dtype(value.dtype).itemsize
+        return n_bytes
 
     def _assembled(self, part: Part, weights: Weights) -> tuple[onnx.ModelProto, list[bytes]]:
         """The model of a subgraph without its constants, and the constants, serialised."""
@@ -271,7 +278,7 @@ class BatchedModel:
         copies, stored = [], []
         for name in part.subgraph.constants:
             serialised = self._constant(name, weights)
-            if name in written:
+            if name in written:  # ONNX Runtime does not write a constant to the memory that its output is bound to
                 constant = onnx.TensorProto.FromString(serialised)
                 copies.append(_copy(constant))
                 serialised = constant.SerializeToString()
@@ -316,10 +323,6 @@ class BatchedModel:
             raise Unsupported(f"{message}; try stages that begin elsewhere")
         return str(dtype)
 
-    def _n_bytes(self, name: str) -> int:
-        value = self._values[name]
-        return prod(value.shape) * helper.tensor_dtype_to_np_dtype(value.dtype).itemsize
-
     def _constant(self, name: str, weights: Weights) -> bytes:
         """A stored constant, a stand-in for a weight, or the values of a shape, serialised."""
         if self._is_stand_in(name):
@@ -336,10 +339,7 @@ class BatchedModel:
 
 
 def _copy(constant: onnx.TensorProto) -> onnx.NodeProto:
-    """Rename a constant that is an output, and copy it to the output by a node.
-
-    ONNX Runtime does not write a constant to the memory that its output is bound to.
-    """
+    """Rename a constant that is an output; returns the node that copies it to the output."""
     name = constant.name
     constant.name = f"{name}__constant"
     return helper.make_node("Identity", [constant.name], [name], constant.name)
@@ -370,10 +370,7 @@ def with_weights(model: onnx.ModelProto, weights: Sequence[bytes]) -> bytes:
     in any order [protobuf]. Here they are in the order of their numbers: OpenVINO reads no file with the versions of
     several sets of operators right before the graph.
     """
-    before = onnx.ModelProto()
-    before.CopyFrom(model)
-    behind = onnx.ModelProto()
-    behind.CopyFrom(model)
+    before, behind = deepcopy(model), deepcopy(model)
     for field in model.DESCRIPTOR.fields:
         if field.number >= onnx.ModelProto.GRAPH_FIELD_NUMBER:
             before.ClearField(field.name)
@@ -382,6 +379,7 @@ def with_weights(model: onnx.ModelProto, weights: Sequence[bytes]) -> bytes:
     inside = [model.graph.SerializeToString()]
     for weight in weights:
         inside += [_header(onnx.GraphProto.INITIALIZER_FIELD_NUMBER, len(weight)), weight]
+    # The weights are joined as bytes: protobuf would copy them into one message once more.
     header = _header(onnx.ModelProto.GRAPH_FIELD_NUMBER, sum(map(len, inside)))
     return b"".join([before.SerializeToString(), header, *inside, behind.SerializeToString()])
 
@@ -401,4 +399,5 @@ def varint(number: int) -> bytes:
 
 
 def _header(field: int, n_bytes: int) -> bytes:
+    """What stands before the bytes of a message in a field; 2 is the wire type of fields with a length [protobuf]."""
     return varint(field << 3 | 2) + varint(n_bytes)

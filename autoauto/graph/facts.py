@@ -1,4 +1,4 @@
-"""What holds for every tensor at any batch size, inferred from the batch sizes 1, 2 and 3: `TensorFact`."""
+"""Facts about tensors that hold at any batch size, from the shapes at 1, 2 and 3 samples: `TensorFact`."""
 
 from __future__ import annotations
 
@@ -67,9 +67,11 @@ def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Mode
     own = plain.own
     states = states_of(own.model, own.values, given)
     try:
-        (at_one, values), *others = (plain.at(batch_size) for batch_size in (1, 2, 3))
-        facts = {name: _fact(name, value, *(at.values[name] for at in others)) for name, value in values.items()}
-        return ModelFacts(at_one, facts, None, plain.batch, states, plain.only_branches)
+        at_one, at_two, at_three = plain.at(1), plain.at(2), plain.at(3)
+        facts: dict[str, TensorFact] = {}
+        for name, value in at_one.values.items():
+            facts[name] = _fact(name, value, at_two.values[name], at_three.values[name])
+        return ModelFacts(at_one.model, facts, None, plain.batch, states, plain.only_branches)
     except BadInput as reason:
         if plain.batch.guessed:
             raise BadInput(f"no axis of the inputs acts like a batch: {reason}; try {plain.batch.guessed}") from None
@@ -86,10 +88,10 @@ def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_t
     Raises:
         BadInput: an axis changes otherwise, or more than one does.
     """
+    if at_one == at_two == at_three:
+        return None
     if len(at_one) == len(at_two) == len(at_three):
         changed = [axis for axis in range(len(at_one)) if not at_one[axis] == at_two[axis] == at_three[axis]]
-        if not changed:
-            return None
         axis = changed[0]
         if len(changed) == 1 and (at_two[axis], at_three[axis]) == (2 * at_one[axis], 3 * at_one[axis]):
             return axis

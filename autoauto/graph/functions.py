@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import onnx
 
-from autoauto.graph.onnx_file import all_nodes, bodies
+from autoauto.graph.onnx_file import all_nodes, bodies, has_bodies
 from autoauto.records.errors import UnreadableModel
 
 MAX_NODES, MAX_BYTES, MAX_NESTED, MAX_CALLS = 20_000, 2**28, 20, 100
@@ -46,9 +46,12 @@ def check_size(model: onnx.ModelProto) -> None:
     for function in model.functions:
         if functions.setdefault(_name(function.name, function), function) is not function:
             raise UnreadableModel(f"every function must have a name of its own, {function.name!r} is there twice")
-    called = {name: {_call(node) for node in all_nodes(each)} & functions.keys() for name, each in functions.items()}
+    called: dict[_Name, set[_Name]] = {}
+    for name, function in functions.items():
+        called[name] = {_call(node) for node in all_nodes(function)} & functions.keys()
     sizes: _Sizes = {}
     try:
+        # A function comes behind those that it calls, so that each is measured once.
         for name in TopologicalSorter(called).static_order():
             sizes[name] = _size(functions[name], sizes)
     except CycleError as error:
@@ -57,33 +60,44 @@ def check_size(model: onnx.ModelProto) -> None:
             f"a function must not call itself, also not by others, {name[1]!r} does; export the model without functions"
         ) from None
     size = _size(model.graph, sizes)
-    for what, given, most in (
-        ("nodes", size.n_nodes, MAX_NODES if functions else size.n_nodes),
-        ("bytes", size.n_bytes, MAX_BYTES if functions else size.n_bytes),
+    limits = [
         ("bodies in each other", size.n_nested, MAX_NESTED),
         ("functions that call each other", size.n_calls, MAX_CALLS),
-    ):
+    ]
+    if functions:  # without any, the model is as large as its file
+        limits = [("nodes", size.n_nodes, MAX_NODES), ("bytes", size.n_bytes, MAX_BYTES), *limits]
+    for what, given, most in limits:
         if given > most:
+            shown = f"{given:,}" if given < _COUNTABLE else "far more"
             raise UnreadableModel(
-                f"with its functions in place, a model must have at most {most:,} {what}, got "
-                f"{f'{given:,}' if given < _COUNTABLE else 'far more'}; export it without functions, or a part of it"
+                f"with its functions in place, a model must have at most {most:,} {what}, got {shown}; "
+                "export it without functions, or a part of it"
             )
 
 
 def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
-    """The size of a graph or a function, by those of the functions that it calls."""
-    n_nodes, n_bytes, n_nested, n_calls = 0, sum(node.ByteSize() for node in holder.node), 0, 0
+    """The size of a graph or a function, from the sizes of the functions that it calls."""
+    n_nodes, n_bytes, n_nested, n_calls = 0, 0, 0, 0
     for node in holder.node:
-        inner = [_size(body, sizes) for body in bodies(node)]
-        parts = [*inner, *([callee] if (callee := sizes.get(_call(node))) else [])]
+        n_bytes += node.ByteSize()
+        callee = sizes.get(_call(node))
         if callee is not None:
-            if inner:
+            if has_bodies(node):
                 raise UnreadableModel(f"a function must be called without graphs, {node.op_type!r} is called with one")
-            n_bytes += sum(attribute.ByteSize() for attribute in node.attribute) * callee.n_nodes
-        n_nodes += sum(part.n_nodes for part in parts) + (callee is None)
-        n_bytes += sum(part.n_bytes for part in parts)
-        n_nested = max([n_nested, *(part.n_nested + bool(inner) for part in parts)])
-        n_calls = max([n_calls, *(part.n_calls + (callee is not None) for part in parts)])
+            # Each node of the function may refer to each attribute of the call, and then holds a copy of it.
+            n_bytes += callee.n_bytes + sum(attribute.ByteSize() for attribute in node.attribute) * callee.n_nodes
+            n_nodes += callee.n_nodes
+            n_nested = max(n_nested, callee.n_nested)
+            n_calls = max(n_calls, callee.n_calls + 1)
+            continue
+        n_nodes += 1
+        for body in bodies(node):
+            inner = _size(body, sizes)
+            n_nodes += inner.n_nodes
+            n_bytes += inner.n_bytes
+            n_nested = max(n_nested, inner.n_nested + 1)
+            n_calls = max(n_calls, inner.n_calls)
+    # Sizes may double from function to function: the numbers themselves must not grow without an end.
     return _Size(min(n_nodes, _COUNTABLE), min(n_bytes, _COUNTABLE), n_nested, n_calls)
 
 
@@ -93,4 +107,5 @@ def _call(node: onnx.NodeProto) -> _Name:
 
 
 def _name(name: str, holder: onnx.NodeProto | onnx.FunctionProto) -> _Name:
-    return holder.domain if holder.domain != "ai.onnx" else "", name, holder.overload
+    domain = "" if holder.domain == "ai.onnx" else holder.domain
+    return domain, name, holder.overload

@@ -1,8 +1,8 @@
-"""What decides the code of a layer: its `attributes`, its `kind`, and the products that run in fp8 (`quantise`)."""
+"""Keys of the code of a layer, its `attributes` and its `kind`; the choice of products that run in fp8, `quantise`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 
@@ -37,9 +37,11 @@ _MARK = ("precision", str(Precision.FP8))
 def attributes(node: onnx.NodeProto, version: int, facts: Mapping[str, TensorFact]) -> Attributes:
     """The attributes of a node that change its code, by name: given, by default, or as a known operand like `axes`."""
     definition = schema(node.op_type, version, node.domain)
-    defaults = definition.attributes.values() if definition else ()
-    entries = [entry.default_value for entry in defaults if entry.default_value.name]
-    values = {entry.name: _value(entry) for entry in (*entries, *node.attribute) if entry.type in _READABLE}
+    entries: list[onnx.AttributeProto] = []
+    if definition:
+        entries += [entry.default_value for entry in definition.attributes.values() if entry.default_value.name]
+    entries += node.attribute  # behind the defaults, which they overwrite
+    values = {entry.name: _value(entry) for entry in entries if entry.type in _READABLE}
     for index, name in code_operands(node, version, facts):
         data = facts[node.input[index]].data
         assert data is not None
@@ -50,13 +52,15 @@ def attributes(node: onnx.NodeProto, version: int, facts: Mapping[str, TensorFac
 def code_operands(node: onnx.NodeProto, version: int, facts: Mapping[str, TensorFact]) -> Iterator[tuple[int, str]]:
     """Operands whose values are compiled into the code, as (index, attribute name)."""
     definition = schema(node.op_type, version, node.domain)
-    formal = definition.inputs if definition else ()
-    for index, (name, parameter) in enumerate(zip(node.input, formal, strict=False)):
-        if name and parameter.name.lower() in _OPERANDS and facts[name].data is not None:
-            yield index, parameter.name.lower()
+    if definition is None:
+        return
+    for index, (name, parameter) in enumerate(zip(node.input, definition.inputs, strict=False)):
+        attribute = parameter.name.lower()
+        if name and attribute in _OPERANDS and facts[name].data is not None:
+            yield index, attribute
 
 
-def kind(node: onnx.NodeProto, attributes: Attributes, outputs: list[str], facts: Mapping[str, TensorFact]) -> str:
+def kind(node: onnx.NodeProto, attributes: Attributes, outputs: Sequence[str], facts: Mapping[str, TensorFact]) -> str:
     """A key that is equal for layers of the same operator, attributes, and shapes of operands and outputs."""
     read = [_description(facts[name]) if name else "None" for name in node.input]
     written = [_description(facts[name]) for name in outputs]
@@ -66,8 +70,9 @@ def kind(node: onnx.NodeProto, attributes: Attributes, outputs: list[str], facts
 
 def layer_operator(node: onnx.NodeProto) -> str:
     """The name of an operator in a layer: with its domain where the standard has another operator of that name."""
-    has_namesake = node.domain and onnx.defs.has(node.op_type)
-    return operator_name(node) if has_namesake else str(node.op_type)
+    if node.domain and onnx.defs.has(node.op_type):
+        return operator_name(node)
+    return str(node.op_type)
 
 
 def digest(*parts: object) -> str:
@@ -85,29 +90,34 @@ def quantise(graph: LayerGraph) -> LayerGraph:
     """
     if any(_MARK in layer.attributes for layer in graph.layers):
         return graph
-    marked = _fp8_layers(graph)
-    layers = list(enumerate(graph.layers))
-    read_elsewhere = {weight for index, layer in layers if index not in marked for weight in layer.weights}
-    read_in_fp8 = {weight for index, layer in layers if index in marked for weight in layer.weights}
-    narrow = {weight for weight in read_in_fp8 - read_elsewhere if len(graph.tensors[weight].shape) > 1}
-    return replace(
-        graph,
-        layers=tuple(_mark(layer) if index in marked else layer for index, layer in layers),
-        tensors=tuple(
-            tensor._replace(dtype="float16") if tensor.is_float and index not in narrow else tensor
-            for index, tensor in enumerate(graph.tensors)
-        ),
-        content=f"{graph.content} fp8",
-    )
+    layers = list(graph.layers)
+    in_fp8 = _fp8_layers(graph)
+    read_in_fp8: set[int] = set()
+    read_elsewhere: set[int] = set()
+    for index, layer in enumerate(graph.layers):
+        if index in in_fp8:
+            layers[index] = _mark(layer)
+            read_in_fp8.update(layer.weights)
+        else:
+            read_elsewhere.update(layer.weights)
+    only_in_fp8 = read_in_fp8 - read_elsewhere
+    tensors = list(graph.tensors)
+    for index, tensor in enumerate(graph.tensors):
+        is_narrow = index in only_in_fp8 and len(tensor.shape) > 1  # a bias, which is a vector, stays in halves
+        if tensor.is_float and not is_narrow:
+            tensors[index] = tensor._replace(dtype="float16")
+    return replace(graph, layers=tuple(layers), tensors=tuple(tensors), content=f"{graph.content} fp8")
 
 
 def _value(entry: onnx.AttributeProto) -> AttributeValue:
     value = helper.get_attribute_value(entry)
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, (int, float)):
+    if isinstance(value, int | float):
         return value
-    return tuple(item.decode() if isinstance(item, bytes) else item for item in value)
+    if entry.type == onnx.AttributeProto.STRINGS:
+        return tuple(item.decode() for item in value)
+    return tuple(value)
 
 
 def _description(fact: TensorFact) -> str:

@@ -18,10 +18,11 @@ import onnx
 from autoauto.graph.blocks import blocks_of, scoped_operator
 from autoauto.graph.facts import ModelFacts, TensorFact
 from autoauto.graph.kinds import Attributes, attributes, code_operands, digest, kind, layer_operator
-from autoauto.graph.onnx_file import bodies, reads
+from autoauto.graph.onnx_file import has_bodies, reads
 from autoauto.graph.plain import assemble
-from autoauto.graph.shapes.control_flow import runs_name
+from autoauto.graph.shapes.control_flow import branches, runs_name
 from autoauto.graph.shapes.infer import opset
+from autoauto.graph.shapes.shape_rule import integers
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Body, Layer, LayerGraph, Tensor
 
@@ -61,23 +62,28 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
     states = _local_states(readings, known, roots)
     readings = [_with_states(reading, states) for reading in readings]
     spans = _spans(readings, ends - states.keys())
-    tensors: dict[str, tuple[int, Tensor]] = {}
+    indices: dict[str, int] = {}
+    tensors: list[Tensor] = []
 
     def index(tensor: str) -> int:
-        fact, span = facts[tensor], spans.get(roots.get(tensor, tensor), (-1, -1))
-        is_state = roots.get(tensor, tensor) in states
-        entry = Tensor(tensor, *fact[:3], *span, fact.data_dependent, is_state)
-        return tensors.setdefault(tensor, (len(tensors), entry))[0]
+        """The index of a tensor in the graph; tensors are numbered in the order in which layers name them."""
+        if tensor not in indices:
+            indices[tensor] = len(tensors)
+            fact, root = facts[tensor], roots.get(tensor, tensor)
+            producer, last_use = spans.get(root, (-1, -1))
+            shape, batch_axis, dtype = fact.shape, fact.batch_axis, fact.dtype
+            is_state = root in states
+            tensors.append(Tensor(tensor, shape, batch_axis, dtype, producer, last_use, fact.data_dependent, is_state))
+        return indices[tensor]
 
     tied = ties([_shared(reading, facts, states) for reading in readings])
     layers = tuple(
         _layer(title, reading, key, known, index)
         for title, reading, key in zip(_titles(readings), readings, tied, strict=True)
     )
-    entries = tuple(tensor for _, tensor in tensors.values())
-    content = digest(layers, entries, known.fixed_batch)
+    content = digest(layers, tuple(tensors), known.fixed_batch)
     blocks = blocks_of([scoped_operator(reading.node, reading.weights) for reading in readings])
-    return LayerGraph(name, layers, entries, known.fixed_batch, content, blocks)
+    return LayerGraph(name, layers, tuple(tensors), known.fixed_batch, content, blocks)
 
 
 def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
@@ -89,7 +95,8 @@ def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
     ['wte', None, 'wte', None]
     """
     read = [tuple(dict.fromkeys(names)) for names in shared]
-    parents: dict[str, str] = {}  # union-find over the matrices
+    # Union-find over the names: every name leads to a parent, and a root leads to itself.
+    parents: dict[str, str] = {}
 
     def root(name: str) -> str:
         while parents.setdefault(name, name) != name:
@@ -99,7 +106,10 @@ def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
     for names in read:
         for other in names[1:]:
             parents[root(other)] = root(names[0])
-    keys = [root(names[0]) if names else None for names in read]
+    keys: list[str | None] = [None] * len(read)
+    for layer, names in enumerate(read):
+        if names:
+            keys[layer] = root(names[0])
     readers = Counter(keys)
     return [key if readers[key] > 1 else None for key in keys]
 
@@ -118,14 +128,18 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     if not node.input or node.input[0] not in facts or node.output[0] not in facts:
         return False
     op, before, after = node.op_type, facts[node.input[0]], facts[node.output[0]]
-    return (
-        op in _ALWAYS_VIEWS
-        or (op in _VIEWS_WHEN_EQUAL and before[:2] == after[:2])
-        or (op in _VIEWS_OF_ONE_OPERAND and len(node.input) == 1)
-        or (op == "Cast" and (before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS))
-        or (op == "Dropout" and not _is_training(node, facts) and not any(name in facts for name in node.output[1:]))
-        or (op == "Transpose" and _moves_ones(before, _permutation(node, len(before.shape))))
-    )
+    copies = op in _ALWAYS_VIEWS
+    if op in _VIEWS_WHEN_EQUAL:
+        copies = (before.shape, before.batch_axis) == (after.shape, after.batch_axis)
+    elif op in _VIEWS_OF_ONE_OPERAND:
+        copies = len(node.input) == 1
+    elif op == "Cast":
+        copies = before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS
+    elif op == "Dropout":  # a mask that is read is a tensor of its own
+        copies = not _is_training(node, facts) and not any(name in facts for name in node.output[1:])
+    elif op == "Transpose":
+        copies = _moves_ones(before, integers(node, "perm"))
+    return copies
 
 
 def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
@@ -133,15 +147,10 @@ def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> boo
     return node.op_type == "Transpose" or is_view(node, facts)
 
 
-def _permutation(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:
-    """The permutation of a Transpose."""
-    given = next((tuple(entry.ints) for entry in node.attribute if entry.name == "perm"), ())
-    return given or tuple(range(rank))[::-1]
-
-
 def _moves_ones(before: TensorFact, permutation: tuple[int, ...]) -> bool:
-    """Whether a permutation moves axes of length 1 only, the batch axis aside."""
-    long = [axis for axis in permutation if before.shape[axis] != 1 or axis == before.batch_axis]
+    """Whether a Transpose moves axes of length 1 only, the batch axis aside; without a permutation it turns all."""
+    axes = permutation or range(len(before.shape))[::-1]
+    long = [axis for axis in axes if before.shape[axis] != 1 or axis == before.batch_axis]
     return long == sorted(long)
 
 
@@ -154,7 +163,7 @@ def _is_training(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
 
 
 def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, index: Callable[[str], int]) -> Layer:
-    node, outputs = reading.node, list(reading.outputs)
+    node = reading.node
     held = _bodies(node, known)
     given = _with_bodies(attributes(node, reading.version, known.facts), held)
     return Layer(
@@ -164,8 +173,8 @@ def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, i
         operands=tuple(index(name) if name else -1 for name in reads(node)),
         inputs=tuple(map(index, reading.inputs)),
         weights=tuple(map(index, reading.weights)),
-        outputs=tuple(map(index, outputs)),
-        kind=kind(node, given, outputs, known.facts),
+        outputs=tuple(map(index, reading.outputs)),
+        kind=kind(node, given, reading.outputs, known.facts),
         tied=tied,
         bodies=held,
     )
@@ -173,17 +182,20 @@ def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, i
 
 def _bodies(node: onnx.NodeProto, known: ModelFacts) -> tuple[Body, ...]:
     """The bodies of a node that may run and compute something, as graphs of their own."""
-    runs = known.facts.get(runs_name(node)) if any(True for _ in bodies(node)) else None
+    if not has_bodies(node):
+        return ()
+    n_runs, runs_per_sample = 1, False
+    runs = known.facts.get(runs_name(node))
+    if runs is not None:
+        n_runs, runs_per_sample = runs.shape[0], runs.batch_axis is not None
     held = []
-    for body in bodies(node):
-        if not all(entry.name in known.facts for entry in body.output):
-            continue  # a constant decides against this branch
+    for body in branches(node, known.facts):
         model = assemble(known.model, list(body.node), list(body.input), list(body.output), [])
         try:
             graph = layers_of(body.name or "body", known._replace(model=model))
         except UnreadableModel:  # nothing in it computes
             continue
-        held.append(Body(graph, runs.shape[0] if runs else 1, runs is not None and runs.batch_axis is not None))
+        held.append(Body(graph, n_runs, runs_per_sample))
     return tuple(held)
 
 
@@ -191,8 +203,11 @@ def _with_bodies(given: Attributes, held: Sequence[Body]) -> Attributes:
     """Attributes that tell layers with other bodies apart."""
     if not held:
         return given
-    texts = tuple(f"{body.n_runs}{' a sample' * body.runs_per_sample}: {body.graph.content}" for body in held)
-    return tuple(sorted((*given, ("bodies", texts))))
+    texts = []
+    for body in held:
+        each = " a sample" if body.runs_per_sample else ""
+        texts.append(f"{body.n_runs}{each}: {body.graph.content}")
+    return tuple(sorted((*given, ("bodies", tuple(texts)))))
 
 
 def _roots(known: ModelFacts) -> dict[str, str]:
@@ -209,6 +224,7 @@ def _needed(known: ModelFacts, roots: Mapping[str, str], ends: Iterable[str]) ->
     """The nodes that the outputs of the model depend on; a shape or a constant depends on nothing."""
     wanted = set(ends)
     readings = []
+    # From the last node to the first, so that all readers of a tensor come before its writer.
     for node in reversed(known.model.graph.node):
         if _is_constant(node, known.facts) or node.output[0] in roots or not wanted.intersection(node.output):
             continue
@@ -221,12 +237,17 @@ def _needed(known: ModelFacts, roots: Mapping[str, str], ends: Iterable[str]) ->
 def _read(node: onnx.NodeProto, known: ModelFacts, roots: Mapping[str, str]) -> _Reading:
     facts, version = known.facts, opset(known.model, node.domain)
     code = {position for position, _ in code_operands(node, version, facts)}
-    operands = [(position, name) for position, name in enumerate(reads(node)) if name]
-    inputs = dict.fromkeys(roots.get(name, name) for _, name in operands if not facts[name].constant)
-    weights = dict.fromkeys(
-        roots.get(name, name) for position, name in operands if facts[name].constant and position not in code
-    )
-    return _Reading(node, version, tuple(inputs), tuple(weights), tuple(name for name in node.output if name in facts))
+    inputs: list[str] = []
+    weights: list[str] = []
+    for position, name in enumerate(reads(node)):
+        if not name:
+            continue
+        if not facts[name].constant:
+            inputs.append(roots.get(name, name))
+        elif position not in code:
+            weights.append(roots.get(name, name))
+    outputs = tuple(name for name in node.output if name in facts)
+    return _Reading(node, version, tuple(dict.fromkeys(inputs)), tuple(dict.fromkeys(weights)), outputs)
 
 
 def _is_constant(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
@@ -235,21 +256,26 @@ def _is_constant(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
 
 def _spans(readings: list[_Reading], ends: Iterable[str]) -> dict[str, tuple[int, int]]:
     """Producer and last use of every root: -1 for what no layer writes, n_layers for what the model returns."""
-    producer = {name: layer for layer, reading in enumerate(readings) for name in reading.outputs}
-    last = dict(producer)
+    producer: dict[str, int] = {}
     for layer, reading in enumerate(readings):
-        last |= dict.fromkeys((*reading.inputs, *reading.weights), layer)
-    last |= dict.fromkeys(ends, len(readings))
+        producer.update(dict.fromkeys(reading.outputs, layer))
+    last = dict(producer)
+    for layer, reading in enumerate(readings):  # a later layer overwrites the use by an earlier one
+        last.update(dict.fromkeys(reading.inputs, layer))
+        last.update(dict.fromkeys(reading.weights, layer))
+    last.update(dict.fromkeys(ends, len(readings)))
     return {name: (producer.get(name, -1), use) for name, use in last.items()}
 
 
 def _titles(readings: list[_Reading]) -> list[str]:
     """A name for every layer, no two equal: the node's, or that of the tensor it writes."""
     named = Counter(reading.node.name for reading in readings)
-    return [
-        reading.node.name if named[reading.node.name] == 1 and reading.node.name else reading.outputs[0]
-        for reading in readings
-    ]
+    titles: list[str] = []
+    for reading in readings:
+        name = reading.node.name
+        is_unique = bool(name) and named[name] == 1
+        titles.append(name if is_unique else reading.outputs[0])
+    return titles
 
 
 def _local_states(readings: Sequence[_Reading], known: ModelFacts, roots: Mapping[str, str]) -> dict[str, str]:
@@ -261,7 +287,7 @@ def _local_states(readings: Sequence[_Reading], known: ModelFacts, roots: Mappin
     states: dict[str, str] = {}
     for before, after, is_given in known.states:
         names = [roots.get(name, name) for name in (before, after)]
-        uses = [i for i, each in enumerate(readings) if names[0] in each.inputs or names[1] in each.outputs]
+        uses = [i for i, reading in enumerate(readings) if names[0] in reading.inputs or names[1] in reading.outputs]
         if is_given or (uses and uses[-1] - uses[0] < MAX_STATE_SHARE * len(readings)):
             states |= dict.fromkeys(names, f"state {before}")
     return states
@@ -269,18 +295,22 @@ def _local_states(readings: Sequence[_Reading], known: ModelFacts, roots: Mappin
 
 def _with_states(reading: _Reading, states: Mapping[str, str]) -> _Reading:
     """A reading whose states are weights: they lie on its device and come from no other layer."""
-    before = tuple(name for name in reading.inputs if name in states and name not in reading.outputs)
-    held = [name for name in before if states[name] == f"state {name}"]
-    inputs = tuple(name for name in reading.inputs if name not in held)
-    return reading._replace(inputs=inputs, weights=(*reading.weights, *held))
+    inputs: list[str] = []
+    weights = list(reading.weights)
+    for name in reading.inputs:
+        # Both tensors of a state have its key, which is named after the tensor that a call begins with.
+        if states.get(name) == f"state {name}" and name not in reading.outputs:
+            weights.append(name)
+        else:
+            inputs.append(name)
+    return reading._replace(inputs=tuple(inputs), weights=tuple(weights))
 
 
 def _shared(reading: _Reading, facts: Mapping[str, TensorFact], states: Mapping[str, str]) -> list[str]:
-    """What a layer must have on its own device: matrices and states, which others may read, and unknown lengths."""
-    matrices = [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]
-    tensors = (*reading.inputs, *reading.outputs)
-    return [
-        *(matrices if reading.node.op_type in _MATRIX_READERS else ()),
-        *(states[name] for name in (*reading.weights, *reading.outputs) if name in states),
-        *(name for name in tensors if facts[name].data_dependent),
-    ]
+    """The names of what must be on the device of a layer: matrices, states, and tensors of unknown lengths."""
+    shared: list[str] = []
+    if reading.node.op_type in _MATRIX_READERS:
+        shared += [name for name in reading.weights if is_matrix(facts[name].shape, facts[name].dtype)]
+    shared += [states[name] for name in reading.weights + reading.outputs if name in states]
+    shared += [name for name in reading.inputs + reading.outputs if facts[name].data_dependent]
+    return shared

@@ -40,7 +40,9 @@ def load_graph(model: str | Path | OnnxModel, given: ModelInputs = AS_IN_FILE) -
         copy = copy_model(model)
         return _read(copy.graph.name or "model", copy, given)
     path = find_model(str(model))
-    return (_builtin_graph if path == builtin_models().get(str(model)) else _graph_of)(path, given)
+    if path == builtin_models().get(str(model)):
+        return _builtin_graph(path, given)
+    return _graph_of(path, given)
 
 
 def _graph_of(path: Path, given: ModelInputs) -> LayerGraph:
@@ -84,7 +86,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _missing(model: str, builtin: Iterable[str]) -> str:
-    """The message for a text that names no model: what the text is, and what to try."""
+    """The message for a text that names no model: it says what is there instead, and what to try."""
     must, path = "a model must be a built-in name or the path of an ONNX file", Path(model)
     if "://" in model:
         return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
@@ -117,16 +119,17 @@ def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
 
 def _try_in_folder(folder: Path) -> str:
     files = _onnx_files(folder)
+    if len(files) == 1:
+        return f"try {folder / files[0]}"
     if files:
-        more = f" or another of its {len(files)} files" if len(files) > 1 else ""
-        return f"try {folder / files[0]}{more}"
+        return f"try {folder / files[0]} or another of its {len(files)} files"
     if os.path.isfile(folder / "config.json"):
         return f"export it first: optimum-cli export onnx --model {folder} onnx, then give onnx/model.onnx"
     return f"it holds no {_ONNX} file; give one"
 
 
 def _nearest_file(path: Path) -> str:
-    """The file beside a missing one that has nearly its name, or what lacks."""
+    """Advice for a missing file: the file beside it with nearly its name, or a check of the path."""
     if not os.path.isdir(path.parent):
         return f"nor a folder {str(path.parent)!r:.200}; check the path"
     near = did_you_mean(path.name, _onnx_files(path.parent))

@@ -1,4 +1,4 @@
-"""Read an ONNX file: `read_model`, and what its nodes hold and read (`bodies`, `reads`).
+"""Read an ONNX file, `read_model`, and the attributes, bodies and operands of its nodes.
 
 The values of a model's weights, which `read_model` leaves in the file: `Weights`.
 """
@@ -6,6 +6,7 @@ The values of a model's weights, which `read_model` leaves in the file: `Weights
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from functools import cached_property, partial
 from math import prod
 from pathlib import Path
@@ -64,7 +65,8 @@ def parse(path: Path) -> onnx.ModelProto:
 
 def is_weight(tensor: onnx.TensorProto) -> bool:
     """Whether the values of a stored tensor are left in the file."""
-    return _n_elements(tensor) > MAX_CONSTANT_ELEMENTS
+    n_elements: int = prod(tensor.dims)
+    return n_elements > MAX_CONSTANT_ELEMENTS
 
 
 def _is_in_file(tensor: onnx.TensorProto) -> bool:
@@ -77,8 +79,26 @@ def stored_tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     yield from model.graph.initializer
     for holder in (model.graph, *model.functions):
         for node in all_nodes(holder):
-            yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
-            yield from (tensor for body in bodies(node) for tensor in body.initializer)
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+            for body in bodies(node):
+                yield from body.initializer
+
+
+def attribute_named(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
+    """The attribute of a node with this name; None where the node does not have it."""
+    return next((entry for entry in node.attribute if entry.name == name), None)
+
+
+def first_output(node: onnx.NodeProto) -> str:
+    """The first output of a node that is not omitted; "" where all are."""
+    return next(filter(None, node.output), "")
+
+
+def has_bodies(node: onnx.NodeProto) -> bool:
+    """Whether a node holds graphs."""
+    return next(bodies(node), None) is not None
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -108,14 +128,21 @@ def all_nodes(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Node
 
 def reads(node: onnx.NodeProto) -> tuple[str, ...]:
     """The tensors that a node reads: its operands, "" for an omitted one, and what its bodies capture."""
-    captured = dict.fromkeys(name for body in bodies(node) for name in _captured(body))
-    return (*node.input, *(name for name in captured if name not in node.input))
+    names = list(node.input)
+    for body in bodies(node):
+        for name in _captured(body):
+            if name not in names:
+                names.append(name)
+    return tuple(names)
 
 
 def _captured(body: onnx.GraphProto) -> Iterator[str]:
     """The tensors of outer graphs that a body reads, in order, with repeats."""
-    inside = {*(entry.name for entry in body.input), *(tensor.name for tensor in body.initializer), ""}
-    inside.update(name for node in body.node for name in node.output)
+    inside = {""}
+    inside.update(entry.name for entry in body.input)
+    inside.update(tensor.name for tensor in body.initializer)
+    for node in body.node:
+        inside.update(node.output)
     for node in body.node:
         yield from (name for name in reads(node) if name not in inside)
     yield from (entry.name for entry in body.output if entry.name not in inside)
@@ -124,13 +151,6 @@ def _captured(body: onnx.GraphProto) -> Iterator[str]:
 def first_line(error: Exception) -> str:
     """The first line of a message of onnx, which others follow that only help its authors; without any, its class."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-def _n_elements(tensor: onnx.TensorProto) -> int:
-    count = 1
-    for length in tensor.dims:
-        count *= length
-    return count
 
 
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -157,8 +177,8 @@ class Weights:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # By names and indices in the file, or how they are used: a model is cut many times, and each weight is copied,
-        # or made, for the first one only, as far as there is room.
+        # A model is cut many times, but each weight is read or made only once, as far as there is room. The key is the
+        # name of the tensor with its index in the file, or with the use of a stand-in.
         self._serialised: dict[tuple[str, str], bytes] = {}
         self._room_bytes = MAX_SERIALISED_BYTES
         self._checked: set[tuple[str, str]] = set()  # a check takes longer than a copy, where there is no room
@@ -188,13 +208,16 @@ class Weights:
         return made
 
     def _read(self, tensor: onnx.TensorProto) -> bytes:
+        key = (tensor.name, tensor.doc_string)
         stored = self._in_file(tensor) if _is_in_file(tensor) else tensor
         is_external = stored.data_location == onnx.TensorProto.EXTERNAL
         try:
-            stored = self._loaded(stored) if is_external else stored
-            if is_external or not is_weight(tensor) or (tensor.name, tensor.doc_string) not in self._checked:
+            if is_external:
+                stored = self._loaded(stored)
+            # External data are read again each time, and a small constant has no index that tells it from others.
+            if is_external or not is_weight(tensor) or key not in self._checked:
                 onnx.checker.check_tensor(stored)
-                self._checked.add((tensor.name, tensor.doc_string))
+                self._checked.add(key)
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
             where = f"data file {_location(stored)!r} beside {self._path}" if is_external else str(self._path)
             raise UnreadableModel(
@@ -217,8 +240,7 @@ class Weights:
         raise UnreadableModel(f"{self._path} does not hold weight {tensor.name!r} any more; it has changed")
 
     def _loaded(self, stored: onnx.TensorProto) -> onnx.TensorProto:
-        tensor = onnx.TensorProto()
-        tensor.CopyFrom(stored)
+        tensor = deepcopy(stored)
         load_external_data_for_tensor(tensor, str(self._path.parent))
         tensor.data_location = onnx.TensorProto.DEFAULT
         tensor.ClearField("external_data")
@@ -227,8 +249,10 @@ class Weights:
 
 def fill_value(node: onnx.NodeProto) -> Array:
     """The one element that a ConstantOfShape node repeats, zero where it names none."""
-    filled = next((attribute.t for attribute in node.attribute if attribute.name == "value"), None)
-    return numpy_helper.to_array(filled).reshape(()) if filled is not None else np.zeros((), np.float32)
+    value = attribute_named(node, "value")
+    if value is None:
+        return np.zeros((), np.float32)
+    return numpy_helper.to_array(value.t).reshape(())
 
 
 def stand_in_weight(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, convolves: bool) -> onnx.TensorProto:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from math import prod
@@ -13,7 +14,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from autoauto.graph.functions import check_size
-from autoauto.graph.onnx_file import all_nodes, bodies, first_line, reads
+from autoauto.graph.onnx_file import all_nodes, attribute_named, bodies, first_line, first_output, has_bodies, reads
 from autoauto.records.errors import UnreadableModel
 
 _CONSTANTS = {
@@ -45,10 +46,11 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version = plain.ir_version
     context.opset_imports = {entry.domain: entry.version for entry in plain.opset_import}
-    for node in all_nodes(plain.graph):
+    for node in all_nodes(plain.graph):  # before any inference: on some faults onnx ends the process there
         _check(node, context)
     nodes, constants = _without_constants(plain.graph)
     nodes = [with_plain_bodies(node, constants) for node in nodes]
+    # Names are known only now: bodies have added their constants to those of the model.
     known = {tensor.name for tensor in constants}
     inputs = [value for value in plain.graph.input if value.name not in known]
     nodes, outputs = with_tensors_at_ends(nodes, plain.graph.output)
@@ -72,8 +74,7 @@ def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
     """Call the standard operators' domain by its short name, the empty one."""
     if not any(entry.domain == "ai.onnx" for entry in chain(model.opset_import, all_nodes(model.graph))):
         return model
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for entry in chain(copy.opset_import, all_nodes(copy.graph)):
         if entry.domain == "ai.onnx":
             entry.domain = ""
@@ -128,7 +129,7 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
         _check_attribute(node, attribute)
     if node.op_type == "Split":
         _check_split(node)
-    if any(True for _ in bodies(node)):
+    if has_bodies(node):
         if node.domain or node.op_type not in CONTROL_FLOW:
             raise UnreadableModel(
                 f"only {', '.join(sorted(CONTROL_FLOW))} may hold graphs, {node.op_type} {node.name!r} does; try to "
@@ -146,7 +147,8 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
 def _check_bodies(node: onnx.NodeProto) -> None:
     """Refuse control flow whose bodies have not the inputs and outputs that ONNX asks for."""
     held = {entry.name: entry.g for entry in node.attribute if entry.type == onnx.AttributeProto.GRAPH}
-    n_sequences = next((int(entry.i) for entry in node.attribute if entry.name == "num_scan_inputs"), 1)
+    sequences = attribute_named(node, "num_scan_inputs")
+    n_sequences = 1 if sequences is None else int(sequences.i)
     min_inputs = {"If": 1, "Loop": 2, "Scan": max(n_sequences, 1)}[node.op_type]
     names, n_inputs, n_outputs = {"body"}, len(node.input), len(node.output)
     if node.op_type == "If":  # its branches read tensors by name only
@@ -163,12 +165,11 @@ def _check_bodies(node: onnx.NodeProto) -> None:
 
 def _check_split(node: onnx.NodeProto) -> None:
     """Refuse a Split that writes more than it makes: the inference of onnx ends the process there."""
-    for attribute in node.attribute:
-        if attribute.name == "num_outputs" and attribute.i != len(node.output):
-            raise UnreadableModel(
-                f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of "
-                f"{attribute.i}"
-            )
+    n_outputs = attribute_named(node, "num_outputs")
+    if n_outputs is not None and n_outputs.i != len(node.output):
+        raise UnreadableModel(
+            f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of {n_outputs.i}"
+        )
 
 
 def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
@@ -203,11 +204,10 @@ def with_plain_bodies(node: onnx.NodeProto, constants: list[onnx.TensorProto]) -
 
     A tensor `t` in the body `then_branch` of the node that writes `y` is called "y/then_branch/t".
     """
-    if not any(True for _ in bodies(node)):
+    if not has_bodies(node):
         return node
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    prefix = next(filter(None, node.output), node.name)
+    copy = deepcopy(node)
+    prefix = first_output(node) or node.name
     for attribute in copy.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             attribute.g.CopyFrom(_plain_body(attribute.g, f"{prefix}/{attribute.name}", constants))
@@ -216,24 +216,25 @@ def with_plain_bodies(node: onnx.NodeProto, constants: list[onnx.TensorProto]) -
 
 def _plain_body(body: onnx.GraphProto, prefix: str, constants: list[onnx.TensorProto]) -> onnx.GraphProto:
     nodes, own = _without_constants(body)
-    written = set(filter(None, chain.from_iterable(node.output for node in nodes)))
+    written = set(chain.from_iterable(node.output for node in nodes)) - {""}
     local = written.union((entry.name for entry in body.input), (tensor.name for tensor in own))
     names = {name: f"{prefix}/{name}" for name in local}
     for tensor in own:  # a constant of the body becomes one of the model
-        lifted = onnx.TensorProto()
-        lifted.CopyFrom(tensor)
+        lifted = deepcopy(tensor)
         lifted.name = names[tensor.name]
         constants.append(lifted)
     nodes = [with_plain_bodies(_renamed(node, names), constants) for node in nodes]
     outputs: list[onnx.ValueInfoProto] = []
-    for index, entry in enumerate(body.output):  # a body may return only what its own nodes write
+    for index, entry in enumerate(body.output):
         name = names.get(entry.name, entry.name)
+        # A plain body returns only what its own nodes write, and each tensor once; an Identity writes any other output.
         if entry.name not in written or any(name == other.name for other in outputs):
             read, name = name, f"{prefix}/{entry.name}/output {index}"
             nodes.append(onnx.helper.make_node("Identity", [read], [name], name))
         outputs.append(_renamed_entry(entry, name))
     inputs = [_renamed_entry(entry, names[entry.name]) for entry in body.input]
     known = {entry.name for entry in inputs} | {tensor.name for tensor in constants}
+    # All other names are taken for tensors of the graph outside, where the sorting of that graph checks them.
     outer = set(chain.from_iterable(map(reads, nodes))) - {names[name] for name in written}
     nodes = used(_sorted(nodes, known | outer, {entry.name for entry in outputs}), outputs)
     return onnx.helper.make_graph(nodes, body.name or "body", inputs, outputs)
@@ -250,23 +251,24 @@ def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> lis
     """The nodes without decided Ifs, also in bodies."""
     inlined: list[onnx.NodeProto] = []
     for node in nodes:
-        taken = decided.get(next(filter(None, node.output), ""))
+        taken = decided.get(first_output(node))
         if taken is None:
             inlined.append(_with_inlined_bodies(node, decided))
             continue
-        [branch] = (attribute.g for attribute in node.attribute if attribute.name == taken)
-        inlined += _inlined(branch.node, decided)
-        for end, name in zip(branch.output, node.output, strict=True):
+        branch = attribute_named(node, taken)
+        assert branch is not None
+        inlined += _inlined(branch.g.node, decided)
+        # The names of tensors in bodies are unique, so the nodes of the branch need no new ones.
+        for end, name in zip(branch.g.output, node.output, strict=True):
             if name:
                 inlined.append(onnx.helper.make_node("Identity", [end.name], [name], name))
     return inlined
 
 
 def _with_inlined_bodies(node: onnx.NodeProto, decided: Mapping[str, str]) -> onnx.NodeProto:
-    if not any(True for _ in bodies(node)):
+    if not has_bodies(node):
         return node
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     for body in bodies(copy):
         left = used(_inlined(body.node, decided), body.output)
         del body.node[:]
@@ -276,8 +278,7 @@ def _with_inlined_bodies(node: onnx.NodeProto, decided: Mapping[str, str]) -> on
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
     """A copy of a node that reads and writes tensors by new names, in its bodies as well."""
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
+    copy = deepcopy(node)
     copy.input[:] = [names.get(name, name) for name in node.input]
     copy.output[:] = [names.get(name, name) for name in node.output]
     for body in bodies(copy):
@@ -294,8 +295,7 @@ def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
 
 
 def _renamed_entry(entry: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto:
-    copy = onnx.ValueInfoProto()
-    copy.CopyFrom(entry)
+    copy = deepcopy(entry)
     copy.name = name
     return copy
 
@@ -307,9 +307,8 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
         raise UnreadableModel(f"a constant needs one value and one output, node {node.name!r} has {given}")
     (attribute,) = node.attribute
     value = onnx.helper.get_attribute_value(attribute)
-    tensor = onnx.TensorProto()
     if isinstance(value, onnx.TensorProto):
-        tensor.CopyFrom(value)
+        tensor = deepcopy(value)
         tensor.name = node.output[0]
         return tensor
     kind = _CONSTANTS.get(attribute.name.removesuffix("s"))
@@ -341,11 +340,12 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> l
     missing = wanted.union(*read) - known - writer.keys() - {""}
     if missing:
         raise UnreadableModel(f"every tensor must come from somewhere, nothing writes {min(map(str, missing))!r}")
-    needs = [{writer[name] for name in names if name in writer} for names in read]
-    if all(max(before, default=-1) < index for index, before in enumerate(needs)):
+    before = {index: {writer[name] for name in names if name in writer} for index, names in enumerate(read)}
+    # The sorter would choose another order of its own, so a sorted file is returned as it is.
+    if all(max(writers, default=-1) < index for index, writers in before.items()):
         return nodes
     try:
-        return [nodes[index] for index in TopologicalSorter(dict(enumerate(needs))).static_order()]
+        return [nodes[index] for index in TopologicalSorter(before).static_order()]
     except CycleError as error:
         name = nodes[error.args[1][0]].name
         raise UnreadableModel(f"a model must not have a cycle, node {name!r} waits for itself") from error

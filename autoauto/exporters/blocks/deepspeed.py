@@ -65,15 +65,10 @@ def _write(deployment: Deployment, folder: Path) -> None:
 
 def _check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     counts = _counts(folder)
+    batch = json.loads((folder / BATCH_FILE).read_text(encoding="utf-8"))
     yield check_counts(deployment, counts)
-    yield check_devices(deployment, len(counts), _micro_batches(folder))
+    yield check_devices(deployment, len(counts), batch["gradient_accumulation_steps"])
     yield not_run(_PACKAGE)
-
-
-def _micro_batches(folder: Path) -> int:
-    """The micro-batches of a step of DeepSpeed."""
-    steps: int = json.loads((folder / BATCH_FILE).read_text(encoding="utf-8"))["gradient_accumulation_steps"]
-    return steps
 
 
 def _counts(folder: Path) -> list[int]:

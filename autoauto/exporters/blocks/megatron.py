@@ -32,7 +32,8 @@ def megatron_layout(counts: list[int]) -> str:
     >>> megatron_layout([3, 4, 1])
     'Et*3|t*4|tL'
     """
-    return f"E{'|'.join(f't*{count}' if count > 1 else 't' for count in counts)}L"
+    stages = ["t" if count == 1 else f"t*{count}" for count in counts]
+    return f"E{'|'.join(stages)}L"
 
 
 def megatron_counts(layout: str) -> list[int]:
@@ -41,7 +42,7 @@ def megatron_counts(layout: str) -> list[int]:
     >>> megatron_counts("Et*3|(tt|)*2,t|L")
     [3, 2, 2, 1, 0]
     """
-    for factor in (r"\(([^()]*)\)\*(\d+)", r"(\w)\*(\d+)"):
+    for factor in (r"\(([^()]*)\)\*(\d+)", r"(\w)\*(\d+)"):  # repeated groups, then repeated layers
         layout = re.sub(factor, lambda match: match[1] * int(match[2]), layout)
     return [stage.count("t") for stage in layout.split("|")]
 
@@ -56,21 +57,26 @@ def write(deployment: Deployment, folder: Path) -> None:
     stages = blocks_of_stages(deployment, "megatron")
     require_one_list(deployment, "megatron", first_stage=False)
     counts, knobs = list(map(len, stages)), deployment.knobs
-    layout = [LAYOUT, megatron_layout(counts)] if len(counts) > 1 else []
-    size = ["--num-layers", f"{sum(counts)}", SIZE, f"{deployment.plan.n_devices}"]
-    batch = ["--micro-batch-size", f"{knobs.batch_size}"]
-    batch += ["--global-batch-size", f"{knobs.n_samples}"] if knobs.training else []
-    (folder / FILE).write_text(f"PIPELINE_ARGS=({shlex.join([*size, *layout, *batch])})\n", encoding="utf-8")
+    words = ["--num-layers", f"{sum(counts)}", SIZE, f"{deployment.plan.n_devices}"]
+    if len(counts) > 1:
+        words += [LAYOUT, megatron_layout(counts)]
+    words += ["--micro-batch-size", f"{knobs.batch_size}"]
+    if knobs.training:
+        words += ["--global-batch-size", f"{knobs.n_samples}"]
+    (folder / FILE).write_text(f"PIPELINE_ARGS=({shlex.join(words)})\n", encoding="utf-8")
     write_blocks(deployment, stages, folder)
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Read the options back by the rules of Megatron-LM, and the layout by its own parser where that is installed."""
     options, knobs = _options(folder), deployment.knobs
-    counts, size = _counts(options), int(options[SIZE])
+    size, counts = int(options[SIZE]), [int(options["--num-layers"])]
+    if LAYOUT in options:
+        counts = megatron_counts(options[LAYOUT])
     yield check_counts(deployment, counts)
-    n_samples = int(options["--micro-batch-size"]) * knobs.replicas
-    n_micro_batches = int(options["--global-batch-size"]) // n_samples if knobs.training else 1
+    n_micro_batches = 1
+    if knobs.training:  # the replicas share a global batch
+        n_micro_batches = int(options["--global-batch-size"]) // (int(options["--micro-batch-size"]) * knobs.replicas)
     yield check_devices(deployment, size, n_micro_batches, len(counts) // size)
     if LAYOUT in options:
         yield _parsed(options[LAYOUT], size, counts)
@@ -81,10 +87,6 @@ def _options(folder: Path) -> dict[str, str]:
     text = (folder / FILE).read_text(encoding="utf-8")
     words = shlex.split(text[text.index("(") + 1 : text.rindex(")")])
     return dict(zip(words[::2], words[1::2], strict=True))
-
-
-def _counts(options: dict[str, str]) -> list[int]:
-    return megatron_counts(options[LAYOUT]) if LAYOUT in options else [int(options["--num-layers"])]
 
 
 _PARSER = """
@@ -107,7 +109,8 @@ def _parsed(layout: str, size: int, counts: list[int]) -> Check:
     command = [sys.executable, "-W", "ignore", "-c", _PARSER, layout, str(size), str(sum(counts))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        return Check(what, False, (done.stderr.strip().splitlines() or ["it fails"])[-1])
+        lines = done.stderr.strip().splitlines() or ["it fails"]
+        return Check(what, False, lines[-1])
     seen = list(map(int, done.stdout.split()))
     return Check(what, seen == counts, f"{size} ranks, virtual size {len(seen) // size}, decoder layers {seen}")
 

@@ -66,28 +66,29 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
     """
     stages = blocks_of_stages(deployment, "torchtitan")
     knobs = deployment.knobs
-    lines = [
-        "[parallelism]",
-        f"pipeline_parallel_degree = {deployment.plan.n_devices}",
-        f"pipeline_parallel_microbatch_size = {knobs.batch_size}",
-        "module_fqns_per_model_part = [",
-        *(f"  {json.dumps(modules)}," for modules in map(_modules, stages)),
-        "]",
-    ]
+    lines = ["[parallelism]"]
+    if knobs.training and knobs.replicas > 1:
+        lines += [f"data_parallel_replicate_degree = {knobs.replicas}", "data_parallel_shard_degree = 1"]
     if knobs.training:
-        schedule = json.dumps(_schedule(deployment))
-        lines.insert(1, f"pipeline_parallel_schedule = {schedule}")
-        if knobs.replicas > 1:
-            lines[1:1] = [f"data_parallel_replicate_degree = {knobs.replicas}", "data_parallel_shard_degree = 1"]
+        lines.append(f"pipeline_parallel_schedule = {json.dumps(_schedule(deployment))}")
+    lines.append(f"pipeline_parallel_degree = {deployment.plan.n_devices}")
+    lines.append(f"pipeline_parallel_microbatch_size = {knobs.batch_size}")
+    lines.append("module_fqns_per_model_part = [")
+    lines += [f"  {json.dumps(_modules(blocks))}," for blocks in stages]
+    lines.append("]")
+    if knobs.training:
         lines += ["", "[training]", f"local_batch_size = {knobs.batch_size * knobs.mode.n_micro_batches}"]
-    (folder / TITAN_FILE).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    (folder / TITAN_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_blocks(deployment, stages, folder)
 
 
 def _modules(blocks: StageBlocks) -> list[str]:
     """The modules of a stage: those beside the first block, the blocks, those beside the last."""
-    first, last = blocks[0], blocks[-1]
-    return [*first.others, *(block.module for block in blocks), *(last.others if last is not first else ())]
+    modules = list(blocks[0].others)
+    modules += [block.module for block in blocks]
+    if len(blocks) > 1:
+        modules += blocks[-1].others
+    return modules
 
 
 def _schedule(deployment: Deployment) -> str:
@@ -112,15 +113,17 @@ def _schedule(deployment: Deployment) -> str:
 
 def check_titan(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Read the file again, count its blocks, and look for modules that no stage has."""
-    parallelism = tomllib.loads((folder / TITAN_FILE).read_text(encoding="utf-8"))["parallelism"]
-    parts = parallelism["module_fqns_per_model_part"]
+    file = tomllib.loads((folder / TITAN_FILE).read_text(encoding="utf-8"))
+    parts = file["parallelism"]["module_fqns_per_model_part"]
     blocks = {block.module for block in deployment.graph.blocks}
     yield check_counts(deployment, [len(blocks.intersection(modules)) for modules in parts])
     everything = blocks.union(*(block.others for block in deployment.graph.blocks))
     missing = sorted(everything.difference(*parts))
-    detail = f"no stage has {', '.join(missing)}" if missing else f"{len(everything)} modules in {len(parts)} stages"
+    detail = f"{len(everything)} modules in {len(parts)} stages"
+    if missing:
+        detail = f"no stage has {', '.join(missing)}"
     yield Check("every module is in a stage", not missing, detail)
-    yield _check_order(deployment, tomllib.loads((folder / TITAN_FILE).read_text(encoding="utf-8")))
+    yield _check_order(deployment, file)
     yield not_run("torchtitan")
 
 
@@ -135,8 +138,9 @@ def _check_order(deployment: Deployment, file: dict[str, Any]) -> Check:
     order = next(order for order, torch_name in TORCH_SCHEDULES.items() if torch_name == name)
     schedule = make_schedule(order, n_devices, n_micro_batches, n_chunks=n_stages // n_devices)
     same = schedule_csv.schedule_to_csv(schedule) == schedule_csv.schedule_to_csv(deployment.schedule)
-    backwards = ", whose backward passes begin with the first" if order is Order.GPIPE else ""
-    detail = f"{name} of {n_micro_batches} micro-batches{backwards}"
+    detail = f"{name} of {n_micro_batches} micro-batches"
+    if order is Order.GPIPE:
+        detail += ", whose backward passes begin with the first"
     return Check("every rank has the actions of the plan", same, detail)
 
 

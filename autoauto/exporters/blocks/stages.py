@@ -42,28 +42,26 @@ def blocks_of_stages(deployment: Deployment, to: str) -> tuple[StageBlocks, ...]
 
 
 def _between_cuts(deployment: Deployment) -> tuple[StageBlocks, ...]:
-    return tuple(
-        tuple(block for block in deployment.graph.blocks if start <= block.layers.start < stop)
-        for start, stop in pairwise(deployment.plan.partition)
-    )
+    stages: list[StageBlocks] = []
+    for start, stop in pairwise(deployment.plan.partition):
+        stages.append(tuple(block for block in deployment.graph.blocks if start <= block.layers.start < stop))
+    return tuple(stages)
 
 
 def write_blocks(deployment: Deployment, stages: tuple[StageBlocks, ...], folder: Path) -> None:
     """Write which layers of our model are which block of which stage."""
     layers = deployment.graph.layers
-    table = [
-        [
-            {
-                "module": block.module,
-                "layers": block.layers,
-                "first_layer": layers[block.layers.start].name,
-                "last_layer": layers[block.layers.stop - 1].name,
-                "other_modules": block.others,
-            }
-            for block in blocks
-        ]
-        for blocks in stages
-    ]
+
+    def row(block: Block) -> dict[str, object]:
+        return {
+            "module": block.module,
+            "layers": block.layers,
+            "first_layer": layers[block.layers.start].name,
+            "last_layer": layers[block.layers.stop - 1].name,
+            "other_modules": block.others,
+        }
+
+    table = [list(map(row, blocks)) for blocks in stages]
     content = {"schema": 1, "model": deployment.graph.name, "stages": table}
     (folder / MAP_FILE).write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=1))
 
@@ -113,7 +111,7 @@ def check_devices(deployment: Deployment, n_devices: int, n_micro_batches: int, 
         deployment: the plan.
         n_devices, n_micro_batches, n_chunks: as the files say them; several chunks are interleaved, one is in 1F1B.
     """
-    stages = f"{n_devices} devices with {n_chunks} stage{'s' * (n_chunks > 1)} each"
+    stages = f"{n_devices} devices with {n_chunks} {'stages' if n_chunks > 1 else 'stage'} each"
     if not deployment.knobs.training:
         devices = [stage.device for stage in deployment.plan.stages]
         return Check("every device has the stages of the plan", devices == list(range(n_devices)) * n_chunks, stages)

@@ -105,6 +105,7 @@ def _unnamed(graph: LayerGraph, beside: Sequence[int]) -> tuple[str, tuple[int, 
 def _repeated(graph: LayerGraph, beside: Sequence[int]) -> tuple[str, tuple[int, ...]] | None:
     """All layers of `beside` from the first group with a matrix of weights whose kinds the next group repeats."""
     kinds = [graph.layers[i].kind for i in beside]
+    # The shortest group that is repeated right behind itself is a block of the tower.
     for length in range(2, len(kinds) // 2 + 1):
         for start in range(len(kinds) - 2 * length + 1):
             middle, stop = start + length, start + 2 * length

@@ -8,6 +8,8 @@ first layer of every stage and the number of all layers, with "_" between them.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterator
 from math import isinf
 from pathlib import Path
@@ -25,7 +27,7 @@ MODEL, CLUSTER, CONFIGURATION, PARTITION = "model_info.json", "cluster_info.json
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write what auto_pipeline plans from, for one pipeline, and the partition.
+    """Write the inputs of auto_pipeline for one pipeline, and the partition.
 
     Raises:
         BadInput: transfers with the host overlap with computation, which an IPUClusterInfo cannot express.
@@ -45,7 +47,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    """Read the files back, and check what auto_pipeline demands of a partition."""
+    """Read the files back, and check the partition by the rules of auto_pipeline."""
     model, cluster = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (MODEL, CLUSTER))
     partition = list(map(int, (folder / PARTITION).read_text(encoding="utf-8").split("_")))
     names = model["layerName"]
@@ -56,9 +58,9 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         ordered and len(partition) - 1 == len(cluster["connection"]),
         detail,
     )
-    stages: dict[str, set[int]] = {}
+    stages: dict[str, set[int]] = defaultdict(set)
     for index, name in enumerate(names):
-        stages.setdefault(name, set()).add(sum(index >= first for first in partition[1:]))
+        stages[name].add(bisect_right(partition, index))
     split = [name for name, numbers in stages.items() if len(numbers) > 1]
     yield Check("layers that share a variable share a stage", not split, f"{len(split)} do not")
     same = partition == list(deployment.plan.partition)
@@ -86,19 +88,20 @@ def cluster_to_auto_pipeline(cluster: Cluster) -> dict[str, Any]:
         raise BadInput(f"IPUClusterInfo needs devices of one clock and memory, {cluster.name} has {len(kinds)} kinds")
     if any(isinf(link.bytes_per_s) for link in (*cluster.receive_links, *cluster.send_links)):
         raise BadInput(f"IPUClusterInfo needs links of finite speed, {cluster.name} has an infinitely fast one")
+    connections: list[dict[str, float]] = []
+    for receive, send in zip(cluster.receive_links, cluster.send_links, strict=True):
+        connection = {
+            "sendGBps": _plain(gbps(send.bytes_per_s)),
+            "sendIdleCycle": send.idle_cycles,
+            "recvGBps": _plain(gbps(receive.bytes_per_s)),
+            "recvIdleCycle": receive.idle_cycles,
+        }
+        connections.append(connection)
     device = cluster.devices[0]
     return {
         "clock": _plain(device.clock_hz),
         "memory": _plain(device.memory_bytes / MIB),
-        "connection": [
-            {
-                "sendGBps": _plain(gbps(send.bytes_per_s)),
-                "sendIdleCycle": send.idle_cycles,
-                "recvGBps": _plain(gbps(receive.bytes_per_s)),
-                "recvIdleCycle": receive.idle_cycles,
-            }
-            for receive, send in zip(cluster.receive_links, cluster.send_links, strict=True)
-        ],
+        "connection": connections,
     }
 
 

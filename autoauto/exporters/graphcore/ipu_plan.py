@@ -1,4 +1,4 @@
-"""What Graphcore's runtimes have in common: the plans that they can run, and programs as text."""
+"""Shared by exporters for Graphcore's runtimes: the plans that these can run, and the text of programs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def n_ipus(deployment: Deployment) -> int:
 def proportions(deployment: Deployment) -> tuple[float, ...]:
     """The memory proportion of every device of the pipeline."""
     of_devices = numbers_by_device(flat_value(deployment.knobs, "memory_proportion"))
-    return of_devices if len(of_devices) > 1 else of_devices * deployment.plan.n_devices
+    if len(of_devices) == 1:  # one number is that of all devices
+        return of_devices * deployment.plan.n_devices
+    return of_devices
 
 
 def io_tiles(deployment: Deployment, runtime: str, most: int = MAX_IO_TILES) -> int:
@@ -107,9 +109,9 @@ def constant(path: Path, name: str) -> Any:
     Raises:
         StopIteration: it assigns none.
     """
-    statements = ast.parse(path.read_text(encoding="utf-8")).body
-    assigned = (each for each in statements if isinstance(each, ast.Assign))
-    return ast.literal_eval(next(each.value for each in assigned if ast.unparse(each.targets[0]) == name))
+    assigned = (each for each in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(each, ast.Assign))
+    value = next(each.value for each in assigned if ast.unparse(each.targets[0]) == name)
+    return ast.literal_eval(value)
 
 
 def not_run(runtime: str, besides: str = "") -> Iterator[Check]:

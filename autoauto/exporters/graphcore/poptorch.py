@@ -24,6 +24,7 @@ from autoauto.exporters.graphcore.ipu_plan import (
     proportions,
     recomputes,
 )
+from autoauto.graph.blocks import module_of_scopes
 from autoauto.records.costs.stash import stash_of
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerRange
@@ -55,8 +56,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 def module_path(name: str) -> tuple[str, ...]:
     """The module of an operator by the name that an exporter of PyTorch gave it; empty where it has none.
 
-    A name is the path of the module and the operator, with dots or with slashes. With slashes a container that is
-    called itself comes before its children, whose names repeat it.
+    A name is the path of the module and the operator, with dots or with slashes.
 
     >>> module_path("bert.encoder.layer.0.output.dense.MatMul")
     ('bert', 'encoder', 'layer', '0', 'output', 'dense')
@@ -65,12 +65,8 @@ def module_path(name: str) -> tuple[str, ...]:
     """
     if "/" not in name:
         return tuple(name.split(".")[:-1])
-    path: list[str] = []
-    for part in [part for part in name.split("/") if part][:-1]:
-        if path and part.startswith(f"{path[-1]}."):
-            path.pop()
-        path.append(part)
-    return tuple(".".join(path).split(".")) if path else ()
+    path = module_of_scopes(name)
+    return tuple(path.split(".")) if path else ()
 
 
 def module_paths(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -80,7 +76,9 @@ def module_paths(names: Sequence[str]) -> list[tuple[str, ...]]:
     [('b', 'relu'), ('b', 'relu'), ('b', 'fc_1')]
     """
     paths = [module_path(name) for name in names]
-    known = {path[:depth] for path in paths for depth in range(len(path) + 1)}
+    known: set[tuple[str, ...]] = set()
+    for path in paths:
+        known.update(path[:depth] for depth in range(len(path) + 1))
     return [_first_call(path, known) for path in paths]
 
 
@@ -98,7 +96,11 @@ def prefixes(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     >>> list(prefixes(("net", "layers", "0", "act")))
     [('net',), ('net', 'layers', '0'), ('net', 'layers', '0', 'act')]
     """
-    return (path[:depth] for depth in range(1, len(path) + 1) if depth == len(path) or not path[depth].isdigit())
+    for depth in range(1, len(path)):
+        if not path[depth].isdigit():  # a list is the module before an index
+            yield path[:depth]
+    if path:
+        yield path
 
 
 def first_module(names: Sequence[str], layers: LayerRange) -> str:
@@ -125,12 +127,18 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     begins = {module: number for number, module in enumerate(blocks, 1)}
     stages, stage = [], 0
     for path in module_paths([layer.name for layer in deployment.graph.layers]):
-        stage = max((begins.get(".".join(module), 0) for module in prefixes(path)), default=0) or stage
+        # A block lasts until another one begins. Of modules around each other, the last one that begins a block counts.
+        numbers = [begins[name] for name in map(".".join, prefixes(path)) if name in begins]
+        if numbers:
+            stage = max(numbers)
         stages.append(stage)
-    planned = [stage for stage, names in enumerate(deployment.layer_names) for _ in names]
+    planned: list[int] = []
+    for number, names in enumerate(deployment.layer_names):
+        planned += [number] * len(names)
     right = sum(stage == other for stage, other in zip(stages, planned, strict=True))
     yield Check("blocks have the layers of the stages", right == len(planned), f"{right} of {len(planned)} layers")
-    ipus, wanted = list(blocks.values()), [stage.device for stage in deployment.plan.stages[1:]]
+    ipus = list(blocks.values())
+    wanted = [each.device for each in deployment.plan.stages[1:]]
     yield Check("blocks are on the IPUs of the plan", ipus == wanted, f"IPUs {', '.join(map(str, [0, *ipus]))}")
     yield from not_run(RUNTIME)
 
@@ -145,10 +153,16 @@ def _checkpoints(deployment: Deployment) -> list[str]:
     """The modules that end where a stage that recomputes has a checkpoint; one inside a module is left out."""
     graph, options = deployment.graph, compile_options(deployment.knobs, deployment.precision)
     paths = module_paths([layer.name for layer in graph.layers])
-    last = {path[:depth]: index for index, path in enumerate(paths) for depth in range(1, len(path) + 1)}
-    boundaries = stash_of(graph, options).checkpoints
-    ends = (paths[each - 1] for each in boundaries if last.get(paths[each - 1]) == each - 1)
-    return [".".join(path) for path in ends]
+    last: dict[tuple[str, ...], int] = {}  # the last layer in every module
+    for index, path in enumerate(paths):
+        for depth in range(1, len(path) + 1):
+            last[path[:depth]] = index
+    ends: list[str] = []
+    for boundary in stash_of(graph, options).checkpoints:
+        module = paths[boundary - 1]
+        if last.get(module) == boundary - 1:
+            ends.append(".".join(module))
+    return ends
 
 
 def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
@@ -187,11 +201,13 @@ def _options(deployment: Deployment) -> Iterator[str]:
         yield "options.setExecutionStrategy(poptorch.ShardedExecution())"
     if knobs.training:
         yield f"options.Training.gradientAccumulation({knobs.mode.n_micro_batches})"
-        everything = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
-        yield f'options._Popart.set("autoRecomputation", {everything if recomputes(deployment) else RECOMPUTE_NOTHING})'
+        recomputation = RECOMPUTE_NOTHING
+        if recomputes(deployment):
+            recomputation = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
+        yield f'options._Popart.set("autoRecomputation", {recomputation})'
     else:
         yield f"options.deviceIterations({batches_per_step(deployment)})"
-    if n_ipus(deployment) & (n_ipus(deployment) - 1):
+    if n_ipus(deployment).bit_count() > 1:
         yield "options.autoRoundNumIPUs(True)  # IPUs are reserved in powers of 2"
     yield "return options"
 
@@ -207,25 +223,32 @@ _STASH_OUTPUTS = (
 )
 
 
+_BEGIN_BLOCKS = (
+    "for name, ipu in BLOCKS.items():",
+    '    owner, _, child = name.rpartition(".")',
+    "    owner = model.get_submodule(owner)",
+    "    setattr(owner, child, poptorch.BeginBlock(getattr(owner, child), ipu_id=ipu))",
+    "return model",
+)
+
+
 def _functions(deployment: Deployment) -> str:
-    overlaps, training = io_tiles(deployment, RUNTIME, MAX_IO_TILES) > 0, deployment.knobs.training
-    begin = [
-        *(_STASH_OUTPUTS if deployment.knobs.mode.may_recompute else ()),
-        *(_overlapped(training) if overlaps else ()),
-        "for name, ipu in BLOCKS.items():",
-        '    owner, _, child = name.rpartition(".")',
-        "    owner = model.get_submodule(owner)",
-        "    setattr(owner, child, poptorch.BeginBlock(getattr(owner, child), ipu_id=ipu))",
-        "return model",
-    ]
+    training = deployment.knobs.training
+    lines: list[str] = []
+    if deployment.knobs.mode.may_recompute:
+        lines += _STASH_OUTPUTS
+    if io_tiles(deployment, RUNTIME, MAX_IO_TILES):
+        lines += _overlapped(training)
+    lines += _BEGIN_BLOCKS
     half = ".half()" if deployment.precision is Precision.FP16 else ""
-    head, made = "ipu_model(model)", f"return poptorch.inferenceModel(begin_blocks(model.eval(){half}), ipu_options())"
     if training:
         head = "ipu_model(model, optimizer)"
         made = f"return poptorch.trainingModel(begin_blocks(model{half}), ipu_options(), optimizer)"
-    return function("begin_blocks(model)", "Begin a block at the first module of every stage.", begin) + function(
-        head, "The model on IPUs.", [made]
-    )
+    else:
+        head = "ipu_model(model)"
+        made = f"return poptorch.inferenceModel(begin_blocks(model.eval(){half}), ipu_options())"
+    begin_blocks = function("begin_blocks(model)", "Begin a block at the first module of every stage.", lines)
+    return begin_blocks + function(head, "The model on IPUs.", [made])
 
 
 def _overlapped(training: bool) -> Iterator[str]:

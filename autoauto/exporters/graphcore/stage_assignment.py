@@ -35,15 +35,19 @@ def stages_of_layers(paths: Sequence[Path], operators: Sequence[tuple[str, int]]
         if len(numbers) > 1:
             raise ValueError(f"a layer must be in one stage, the operators of {'/'.join(path)} are in {numbers}")
         stages.append(numbers[0] if numbers else None)
-    if not any(stage is not None for stage in stages):
+    if all(stage is None for stage in stages):
         raise ValueError(f"operators must be called as layers, for example dense/MatMul, got {operators[0][0]!r}")
     filled: list[int] = []
+    last = 0
     for stage in stages:
-        filled.append(stage if stage is not None else filled[-1] if filled else 0)
+        if stage is not None:
+            last = stage
+        filled.append(last)
     return filled
 
 
 def _is_in(path: Path, operator: str) -> bool:
     """Whether the names of a path come in an operator's name in this order, each whole between "/", "." or ":"."""
+    # Every search goes on behind the part where the one before ended, so the names come in their order.
     parts = iter(re.split(r"[/.:]", operator))
     return all(any(part == name for part in parts) for name in path)

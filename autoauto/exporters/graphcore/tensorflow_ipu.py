@@ -114,11 +114,10 @@ def _pipeline(deployment: Deployment) -> Iterator[str]:
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     accumulated = f"gradient_accumulation_steps_per_replica={knobs.mode.n_micro_batches}"
     if n_stages == 1:
-        yield (
-            f"model.set_gradient_accumulation_options({accumulated})"
-            if knobs.training
-            else "# one stage is no pipeline"
-        )
+        if knobs.training:
+            yield f"model.set_gradient_accumulation_options({accumulated})"
+        else:
+            yield "# one stage is no pipeline"
         yield "return model"
         return
     yield "assignments = model.get_pipeline_stage_assignment()"

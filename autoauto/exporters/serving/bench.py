@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autoauto.exporters.exporter import Deployment
+from autoauto.exporters.exporter import Deployment, generation
 from autoauto.exporters.serving.front import has_front
-from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation
+from autoauto.exporters.serving.launches import ServedProcess, decoder_model
 from autoauto.exporters.serving.replicas import FIRST_PORT
 from autoauto.exporters.serving.router import ROUTER_PORT, routed_ports
 
@@ -30,7 +30,8 @@ def bench_script(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
         f"--input-tokens {mode.input_tokens} --output-tokens {mode.output_tokens}",
         f"--concurrency {n_clients} --requests {n_requests} --max-requests {n_requests} --warmup 0",
     ]
-    if n_shared := int(decoder_model(deployment).cached_share * mode.input_tokens):
+    n_shared = int(decoder_model(deployment).cached_share * mode.input_tokens)
+    if n_shared:
         lines.append(f"--shared-prefix-tokens {n_shared}")
     command = " \\\n  ".join(lines)
     return (
@@ -40,7 +41,7 @@ def bench_script(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
 
 
 def bench_line(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
-    """What README says of the script; empty where there is none."""
+    """The lines of README on the script; empty where there is none."""
     if not bench_script(deployment, every):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""What is read back of an artifact for a serving engine: `checks`."""
+"""Checks of an artifact for a serving engine: its files are read back and compared with the plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Scripts = Mapping[str, Command]
 
 
 def started_of(deployment: Deployment, engine: Engine) -> Started:
-    """What platforms start of a deployment."""
+    """The processes of a deployment, as platforms start them."""
     every, model = processes(deployment, engine), decoder_model(deployment)
     return Started(every, engine, model.served_name, weight_bytes(deployment))
 
@@ -57,14 +57,14 @@ def checks(deployment: Deployment, engine: Engine, folder: Path) -> Iterator[Che
 def _expected(process: ServedProcess) -> Limits:
     launch = process.launch
     return Limits(
-        launch.model,
-        launch.blocks if launch.n_stages > 1 else (),
-        len(process.part.gpus),
-        launch.n_in_flight,
-        launch.max_batched_tokens,
-        launch.max_length,
-        launch.memory_share,
-        launch.split.expert_parallel,
+        model=launch.model,
+        blocks=launch.blocks if launch.n_stages > 1 else (),
+        n_gpus=len(process.part.gpus),
+        n_in_flight=launch.n_in_flight,
+        max_batched_tokens=launch.max_batched_tokens,
+        max_length=launch.max_length,
+        memory_share=launch.memory_share,
+        expert_parallel=launch.split.expert_parallel,
         attention_data_parallel=launch.split.attention_data_parallel,
     )
 
@@ -72,7 +72,7 @@ def _expected(process: ServedProcess) -> Limits:
 def _blocks_check(every: Processes, limits: Mapping[str, Limits], n_blocks: int) -> Check:
     """Whether the stages of every replica have the blocks of its plan, which are all of the model."""
     expected = {process.name: _expected(process).blocks for process in every}
-    given = dict.fromkeys(each.blocks or (n_blocks,) for each in limits.values())
+    given = dict.fromkeys(each.blocks or (n_blocks,) for each in limits.values())  # an engine of one stage says none
     is_whole = all(sum(blocks) == n_blocks for blocks in given)
     shown = ", ".join(f"{' + '.join(map(str, blocks))} = {sum(blocks)}" for blocks in given)
     same = {name: each.blocks for name, each in limits.items()} == expected
@@ -84,10 +84,12 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits], *, same_files:
     """Whether model, sequences, tokens and memory are those of the plan."""
     expected = {process.name: _expected(process)._replace(blocks=(), port=None) for process in every}
     first = next(iter(limits.values()))
-    ranks = f" in each of {first.attention_data_parallel} ranks" * (first.attention_data_parallel > 1)
-    detail = (
-        f"{first.n_in_flight} sequences in flight{ranks}, {first.max_batched_tokens} tokens a step, "
-        f"{first.max_length} a sequence, {first.memory_share:.1%} of the memory"
+    detail = f"{first.n_in_flight} sequences in flight"
+    if first.attention_data_parallel > 1:
+        detail += f" in each of {first.attention_data_parallel} ranks"
+    detail += (
+        f", {first.max_batched_tokens} tokens a step, {first.max_length} a sequence, "
+        f"{first.memory_share:.1%} of the memory"
     )
     if first.expert_parallel > 1:
         detail += f", experts dealt among {first.expert_parallel} GPUs"
@@ -97,14 +99,16 @@ def _limits_check(every: Processes, limits: Mapping[str, Limits], *, same_files:
 
 def _gpus_check(every: Processes, scripts: Scripts, limits: Mapping[str, Limits]) -> Check:
     """Whether every process has as many GPUs as stages and groups, and no two have one of them, or one port."""
-    used: dict[int, list[str]] = defaultdict(list)
+    used: dict[int, list[str]] = defaultdict(list)  # GPUs and ports, by machine
     machines = {process.name: process.part.machine for process in every}
+    fits = True
     for name, command in scripts.items():
+        gpus, port = command.environment[GPU_ORDER].split(","), limits[name].port
+        fits = fits and len(gpus) == limits[name].n_gpus
         on_machine = used[machines.get(name, -1)]
-        on_machine += command.environment[GPU_ORDER].split(",")
-        if (port := limits[name].port) is not None:
+        on_machine += gpus
+        if port is not None:
             on_machine.append(f"port {port}")
-    fits = all(len(scripts[name].environment[GPU_ORDER].split(",")) == each.n_gpus for name, each in limits.items())
     alone = all(len(set(given)) == len(given) for given in used.values())
     n_gpus = sum(each.n_gpus for each in limits.values())
     detail = f"{counted(n_gpus, 'GPU')} of {counted(len(used), 'machine')}"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from autoauto.engines.engine import Engine
-from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter
+from autoauto.exporters.exporter import DecoderModel, Deployment, Exporter, generation
 from autoauto.exporters.serving.bench import BENCH_FILE, bench_line, bench_script, n_sequences
 from autoauto.exporters.serving.checks import checks, started_of
 from autoauto.exporters.serving.files import dump, script, script_name, shell_script
 from autoauto.exporters.serving.front import FRONT_SCRIPT, front_command, front_line, has_front
-from autoauto.exporters.serving.launches import ServedProcess, decoder_model, generation, processes
+from autoauto.exporters.serving.launches import ServedProcess, decoder_model, processes
 from autoauto.exporters.serving.platforms.kubernetes import KIND_LABEL
 from autoauto.exporters.serving.platforms.registry import PLATFORMS
 from autoauto.exporters.serving.router import router_line
@@ -36,12 +36,9 @@ def serving_exporter(engine: Engine) -> Exporter:
             _write_program(folder / BENCH_FILE, text)
         for platform in PLATFORMS:
             if platform.starts(started):
-                texts = {platform.file: dump(platform.content(started)), **platform.beside(started)}
-                for name, text in texts.items():
+                (folder / platform.file).write_text(dump(platform.content(started)), encoding="utf-8")
+                for name, text in platform.beside(started).items():
                     (folder / name).write_text(text, encoding="utf-8")
-
-    def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-        yield from checks(deployment, engine, folder)
 
     return Exporter(
         name=engine.launcher.to,
@@ -51,7 +48,7 @@ def serving_exporter(engine: Engine) -> Exporter:
             *(platform.apply for platform in PLATFORMS if platform.apply),
         ),
         write=write,
-        check=check,
+        check=lambda deployment, folder: checks(deployment, engine, folder),
         notes=_notes(engine),
         serves_decoders=True,
         describe=lambda deployment: _replica_lines(deployment, engine),
@@ -59,7 +56,7 @@ def serving_exporter(engine: Engine) -> Exporter:
 
 
 def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None:
-    """A script that can be run, and beside it what it reads, by name."""
+    """Write a script that can be run, and beside it the files that it reads, by name."""
     path.write_text(text, encoding="utf-8")
     path.chmod(_EXECUTABLE)
     for name, content in files.items():
@@ -67,36 +64,41 @@ def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None
 
 
 def _notes(engine: Engine) -> str:
-    remark = f" {engine.launcher.remark}" * bool(engine.launcher.remark)
+    launcher = engine.launcher
+    options = f"Options are those of {engine.title} as its source defines them ({launcher.source})."
+    if launcher.remark:
+        options += f" {launcher.remark}"
     return (
-        f"Options are those of {engine.title} as its source defines them ({engine.launcher.source}).{remark}\n"
-        f"Nothing was started, and no image pulled; that of the containers is {engine.launcher.image}.\n"
+        f"{options}\n"
+        f"Nothing was started, and no image pulled; that of the containers is {launcher.image}.\n"
         "The Service of Kubernetes spreads connections over the replicas; on several machines without it a router does."
     )
 
 
 def _replica_lines(deployment: Deployment, engine: Engine) -> str:
-    """A table of replicas, and what was modelled."""
+    """The lines of README on the replicas: a table, and the requests that were modelled."""
     every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
-    rows = "\n".join(
-        f"| {each.replica.name} | {each.part.machine} | {each.part.kind} {', '.join(map(str, each.part.gpus))} | "
-        f"{each.replica.port if each.part == each.replica.parts[0] else ''} | "
-        f"{' + '.join(map(str, each.replica.blocks))} |"
-        for each in every
-    )
+    table = ["| replica | machine | GPUs | port | blocks of stages |", "|---|---|---|---|---|"]
+    for process in every:
+        replica, part = process.replica, process.part
+        gpus = f"{part.kind} {', '.join(map(str, part.gpus))}"
+        port = replica.port if part == replica.parts[0] else ""  # the other machines of a replica answer nobody
+        blocks = " + ".join(map(str, replica.blocks))
+        table.append(f"| {replica.name} | {part.machine} | {gpus} | {port} | {blocks} |")
+    rows = "\n".join(table)
     return (
         f"Modelled for prompts of {mode.input_tokens} tokens and answers of {mode.output_tokens}. Sequences of up to "
         f"{every[0].launch.max_length} tokens are accepted;\nwhere many are longer than modelled, fewer fit at a time. "
         f"Every replica has {n_sequences(deployment)} sequences in flight, in micro-batches of\n"
         f"{knobs.batch_size}. The first stage has the embedding besides its blocks, the last one norm and head.\n\n"
         f"{_workload_lines(decoder_model(deployment))}"
-        f"| replica | machine | GPUs | port | blocks of stages |\n|---|---|---|---|---|\n{rows}\n\n{_starts(every)}"
+        f"{rows}\n\n{_starts(every)}"
         f"{bench_line(deployment, every)}"
     )
 
 
 def _workload_lines(model: DecoderModel) -> str:
-    """How answers are drafted and what is cached, and what is to be added for it."""
+    """The lines of README on drafted tokens and cached prompts, and on what a user adds for them."""
     drafts, text = model.speculation, ""
     if drafts.draft_tokens:
         text += (
@@ -113,11 +115,11 @@ def _workload_lines(model: DecoderModel) -> str:
             f"Modelled with {model.cached_share:.0%} of every prompt in the prefix cache of its replica: a router must "
             "send requests with one\nbeginning to one replica. The Service of Kubernetes does not.\n"
         )
-    return f"{text}\n" * bool(text)
+    return f"{text}\n" if text else ""
 
 
 def _starts(every: tuple[ServedProcess, ...]) -> str:
-    """What the lines start, and where."""
+    """The lines of README on what each command starts, and on which machine."""
     machines = {each.part.machine for each in every}
     if len(machines) == 1:
         text = "Each of the three lines starts all replicas: the scripts, Docker Compose, or Kubernetes."
@@ -132,6 +134,8 @@ def _starts(every: tuple[ServedProcess, ...]) -> str:
             f"{text}. A replica on several machines has a process on each, with the\naddress of its first machine in "
             f"MASTER_ADDR. A Deployment of Kubernetes has no such replica, so there is no file for it.{text_of_pools}"
         )
+    text += ". Kubernetes starts all"
     kinds = sorted({each.part.kind for each in every})
-    labelled = f"; its nodes need the label\n`{KIND_LABEL}`, one of {', '.join(kinds)}" if len(kinds) > 1 else ""
-    return f"{text}. Kubernetes starts all{labelled}.{text_of_pools}"
+    if len(kinds) > 1:
+        text += f"; its nodes need the label\n`{KIND_LABEL}`, one of {', '.join(kinds)}"
+    return f"{text}.{text_of_pools}"

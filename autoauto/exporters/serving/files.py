@@ -1,4 +1,4 @@
-"""Scripts that start processes, `script`; what files of all platforms have in common, and how files are read back."""
+"""Scripts that start processes, `script`; names that files of several platforms share; readers of the files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOKEN_VARIABLE, HOME_VARIABLE = "HF_TOKEN", "HF_HOME"
 TOKEN_SECRET = "hf-token"
 """The secret of a cluster that holds the token."""
 _ADDRESSES = {MASTER[2:-1]: "the first machine of the replica"}
-"""What variables of addresses are, but those of machines by their number."""
+"""The meaning of variables that hold addresses; those of machines have the number of the machine."""
 
 
 def script_name(process: ServedProcess) -> str:
@@ -43,7 +43,7 @@ def shell_script(what: str, command: Command) -> str:
     """A script that starts a command, an option a line."""
     given = " ".join([*command.words, *command.environment.values()])
     needs = ""
-    for name in sorted(set(re.findall(r"\$\{(\w+)\}", given))):
+    for name in sorted(set(re.findall(r"\$\{(\w+)\}", given))):  # variables of addresses, which have no default
         whose = _ADDRESSES.get(name) or f"machine {name.split('_')[1]}"
         needs += f': "${{{name}:?is the address of {whose}}}"\n'
     exports = "".join(f"export {name}={value}\n" for name, value in command.environment.items())
@@ -61,11 +61,12 @@ def label(model: str) -> str:
 
 
 def dump(content: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    """YAML of one document, or of a sequence of documents."""
+    """YAML of one document, or of a sequence of documents; what is used twice is written twice."""
     import yaml  # of extra gpu
 
+    plain = type("PlainDumper", (yaml.SafeDumper,), {"ignore_aliases": lambda *_: True})  # else it writes anchors
     documents = [content] if isinstance(content, Mapping) else list(content)
-    return str(yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False, width=1000))
+    return str(yaml.dump_all(documents, Dumper=plain, sort_keys=False, default_flow_style=False, width=1000))
 
 
 def folder_of(each: ServedProcess) -> str:

@@ -1,4 +1,4 @@
-"""What is in front of two pools, one of prompts and one of answers: its script, service and documents of Kubernetes.
+"""The front of two pools, one of prompts and one of answers: its script, and its service in Docker Compose.
 
     requests --> front :8080 --> :8002 prefill-0   computes the prompt, and hands over its keys and values
                             `--> :8000 replica-0   answers
@@ -53,7 +53,7 @@ def has_front(every: Sequence[ServedProcess]) -> bool:
 
 
 def role_of(process: ServedProcess) -> str:
-    """What a server of two pools does: "prefill" or "decode"."""
+    """The role of a server of two pools: "prefill" or "decode"."""
     return "prefill" if process.replica.is_prefill else "decode"
 
 
@@ -125,12 +125,14 @@ def front_service(every: Sequence[ServedProcess], engine: Engine, folder: str) -
 
 
 def front_line(every: Sequence[ServedProcess]) -> str:
-    """What README says of the front; empty where there is none."""
+    """The lines of README on the front; empty where there is none."""
     if not has_front(every):
         return ""
     n_prefill = len({each.replica.number for each in every if each.replica.is_prefill})
     last = max(each.part.machine for each in every)
-    variables = f"\nThey read the addresses of machines, MACHINE_0_ADDR to MACHINE_{last}_ADDR." if last else ""
+    variables = ""
+    if last > 0:
+        variables = f"\nThey read the addresses of machines, MACHINE_0_ADDR to MACHINE_{last}_ADDR."
     return (
         f"\n\n{n_prefill} servers compute prompts alone, and the others answers. Requests go to port {ROUTER_PORT} of "
         "the front, which\nsends each to one of both. Docker Compose and Kubernetes start all; beside the scripts of "

@@ -1,4 +1,4 @@
-"""What the process of every replica of a deployment is told: `processes`."""
+"""The processes of all replicas of a deployment, and what an engine must know to start each: `processes`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.engines.command import Command, Launch, Machines, PoolPart
 from autoauto.engines.engine import Engine
-from autoauto.exporters.exporter import DecoderModel, Deployment
+from autoauto.exporters.exporter import DecoderModel, Deployment, generation
 from autoauto.exporters.serving.replicas import ServedReplica, gpu_session, served_replicas
 from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, WeightFormat, Workload, lacks_draft
 from autoauto.records.costs.profile import WEIGHTS
@@ -22,9 +22,9 @@ if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target a
 _SHARE_DIGITS = 10_000
 _LENGTH_HEADROOM, _LENGTH_BLOCK = 0.1, 256
 _JOIN_PORT = 29_500
-"""On which machines of the first replica find its first machine; of the next replica the next."""
+"""The machines of the first replica find each other on this port; those of the next replica on the next."""
 _TRANSFER_PORT, _TRANSFER_PORTS = 5600, 100
-"""Where servers of two pools ask the first process for caches; of the next process so many ports on."""
+"""Servers of two pools ask the first replica for caches on this port; the next replica has its port 100 further."""
 
 
 class ServedProcess(NamedTuple):
@@ -33,7 +33,7 @@ class ServedProcess(NamedTuple):
     Attributes:
         replica: of which it is.
         part: its GPUs.
-        launch: what it is told.
+        launch: of which its command is made.
     """
 
     replica: ServedReplica
@@ -43,8 +43,9 @@ class ServedProcess(NamedTuple):
     @property
     def name(self) -> str:
         """For example "replica-0", or "replica-0-machine-1" where a replica has several."""
-        name = self.replica.name
-        return name if self.is_whole else f"{name}-machine-{self.part.machine}"
+        if self.is_whole:
+            return self.replica.name
+        return f"{self.replica.name}-machine-{self.part.machine}"
 
     @property
     def is_whole(self) -> bool:
@@ -65,15 +66,6 @@ def decoder_model(deployment: Deployment) -> DecoderModel:
     return deployment.source
 
 
-def generation(deployment: Deployment) -> Generation:
-    """The requests of a deployment that generates text."""
-    from autoauto.space.modes.generation import Generation
-
-    mode = deployment.knobs.mode
-    assert isinstance(mode, Generation)
-    return mode
-
-
 def weight_bytes(deployment: Deployment) -> int:
     """Of the weights of all GPUs of a replica, as they are in memory."""
     of_a_gpu = sum(stage.memory_bytes[WEIGHTS] for stage in deployment.plan.plans[0].stages)
@@ -92,46 +84,47 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
             f"--to {engine.launcher.to} starts the engine {engine.name}, got a configuration for {session.engine}; "
             f"try the --to of that engine, or search with --engine {engine.name}"
         )
-    launch = Launch(
-        model.served_name,
-        session.split,
-        (),
-        int(session.of_rank((deployment.knobs.batch_size,))[0]),
-        session.max_batched_tokens,
-        accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length),
-        1.0,
-        _made_weights(model.decoder, session, engine),
-        _cache_format(model.decoder, session),
-        requests=_requests(model, mode),
-    )
-    pool = session.prefill
-    every = []
+    max_length = accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length)
+    weights = _made_weights(model.decoder, session, engine)
     replicas = served_replicas(deployment, engine)
+    every = []
     for index, replica in enumerate(replicas):
+        split, n_sequences = session.split, int(session.of_rank((deployment.knobs.batch_size,))[0])
+        if session.prefill is not None and replica.is_prefill:
+            split, n_sequences = session.prefill.split, session.prefill.batch_size
         for rank, part in enumerate(replica.parts):
-            own = launch
-            if pool is not None:
+            pool: PoolPart | None = None
+            if session.prefill is not None:
                 port = _TRANSFER_PORT + index * _TRANSFER_PORTS
-                own = own._replace(pool=PoolPart(replica.is_prefill, address_of(part.machine, replicas), port))
-            if pool is not None and replica.is_prefill:
-                own = own._replace(split=pool.split, n_sequences=pool.batch_size)
-            own = own._replace(
+                pool = PoolPart(replica.is_prefill, address_of(part.machine, replicas), port)
+            launch = Launch(
+                model=model.served_name,
+                split=split,
                 blocks=replica.blocks,
-                memory_share=_share(deployment, part.kind, own.split.n_gpus, len(replica.blocks), engine),
+                n_sequences=n_sequences,
+                max_batched_tokens=session.max_batched_tokens,
+                max_length=max_length,
+                memory_share=_share(deployment, part.kind, split.n_gpus, len(replica.blocks), engine),
+                weights=weights,
+                kv_cache=_cache_format(model.decoder, session),
                 machines=Machines(len(replica.parts), rank, _JOIN_PORT + index),
+                requests=_requests(model, mode),
+                pool=pool,
             )
-            every.append(ServedProcess(replica, part, own))
+            every.append(ServedProcess(replica, part, launch))
     return tuple(every)
 
 
 def address_of(machine: int, replicas: Sequence[ServedReplica]) -> str:
     """The address of a machine: a variable for shells and Docker Compose, where there are several."""
-    has_several = len({part.machine for replica in replicas for part in replica.parts}) > 1
-    return f"${{MACHINE_{machine}_ADDR}}" if has_several else "127.0.0.1"
+    machines: set[int] = set()
+    for replica in replicas:
+        machines.update(part.machine for part in replica.parts)
+    return "127.0.0.1" if len(machines) == 1 else f"${{MACHINE_{machine}_ADDR}}"
 
 
 def _requests(model: DecoderModel, mode: Generation) -> Workload:
-    """What an engine is told of requests: it drafts where it has what it needs."""
+    """The requests for which an engine is set up: it drafts where it has what it needs."""
     lacks = lacks_draft(model.speculation, model.decoder.checkpoint)
     speculation = NO_SPECULATION if lacks else model.speculation
     return Workload(mode.input_tokens, mode.output_tokens, speculation, model.cached_share)
@@ -145,8 +138,8 @@ def accepted_length(n_tokens: int, n_positions: int | None) -> int:
     >>> accepted_length(2048, None), accepted_length(2048, 2048)
     (2304, 2048)
     """
-    most = -(-n_tokens * (1 + _LENGTH_HEADROOM) // _LENGTH_BLOCK) * _LENGTH_BLOCK
-    return int(most) if n_positions is None else min(int(most), n_positions)
+    most = int(-(-n_tokens * (1 + _LENGTH_HEADROOM) // _LENGTH_BLOCK) * _LENGTH_BLOCK)
+    return most if n_positions is None else min(most, n_positions)
 
 
 def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> WeightFormat | None:
@@ -185,4 +178,5 @@ def _share(deployment: Deployment, kind: str, n_gpus: int, n_stages: int, engine
         return share
     if conflict := engine.headroom_conflict(usable / system.memory_bytes, kind):
         raise BadInput(conflict)
+    # Rounded down, so that the engine takes no more than the plan leaves.
     return floor(share * usable / system.memory_bytes * _SHARE_DIGITS) / _SHARE_DIGITS

@@ -7,7 +7,7 @@ machine 1   |g0 g1|g2 g3|g4 g5|   replica 1
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from autoauto.engines.engine import Engine, NodePart
@@ -44,7 +44,8 @@ class ServedReplica(NamedTuple):
     @property
     def name(self) -> str:
         """For example "replica-0", or "prefill-1"."""
-        return f"{'prefill' if self.is_prefill else 'replica'}-{self.number}"
+        kind = "prefill" if self.is_prefill else "replica"
+        return f"{kind}-{self.number}"
 
 
 def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedReplica, ...]:
@@ -56,6 +57,7 @@ def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedRepli
     session = gpu_session(deployment)
     groups = groups_of(deployment.cluster, session.group_size)
     replicas = []
+    # Sorted by their first devices, so that machines and ports go up with the numbers of the replicas.
     for number, (_, plan, members) in enumerate(sorted(_placed(deployment, groups))):
         parts = parts_of(members)
         nodes = [NodePart(part.machine, len(part.gpus)) for part in parts]
@@ -74,7 +76,7 @@ def _prefill_workers(deployment: Deployment, replicas: Sequence[ServedReplica]) 
     session = gpu_session(deployment)
     if session.prefill is None:
         return
-    taken = [part for replica in replicas for part in replica.parts]
+    taken = list(chain.from_iterable(replica.parts for replica in replicas))
     blocks = (len(deployment.graph.blocks),)
     plan = 1 + max(replica.plan for replica in replicas)
     kind = session.kind_beside(deployment.cluster) or deployment.cluster.devices[0].name
@@ -91,9 +93,12 @@ def ranks_first(gpus: Sequence[int], split: GroupSplit) -> tuple[int, ...]:
     >>> ranks_first((0, 1, 2, 3, 4, 5, 6, 7), GroupSplit(tensor_parallel=2, attention_data_parallel=2))
     (0, 1, 4, 5, 2, 3, 6, 7)
     """
-    each, n_gpus = split.tensor_parallel, split.n_gpus
-    starts = (stage + rank for rank in range(0, n_gpus, each) for stage in range(0, len(gpus), n_gpus))
-    return tuple(gpu for start in starts for gpu in gpus[start : start + each])
+    ranked: list[int] = []
+    for rank in range(0, split.n_gpus, split.tensor_parallel):  # the first GPU of a rank in its stage
+        for stage in range(0, len(gpus), split.n_gpus):
+            start = stage + rank
+            ranked += gpus[start : start + split.tensor_parallel]
+    return tuple(ranked)
 
 
 def gpu_session(deployment: Deployment) -> GpuSession:
@@ -105,8 +110,11 @@ def gpu_session(deployment: Deployment) -> GpuSession:
 
 def n_blocks_of(deployment: Deployment, plan: Plan) -> tuple[int, ...]:
     """The blocks of every stage of a plan."""
-    starts = [block.layers.start for block in deployment.graph.blocks]
-    return tuple(sum(start <= first < stop for first in starts) for start, stop in pairwise(plan.partition))
+    firsts = [block.layers.start for block in deployment.graph.blocks]
+    counts: list[int] = []
+    for start, stop in pairwise(plan.partition):
+        counts.append(sum(start <= first < stop for first in firsts))
+    return tuple(counts)
 
 
 def _placed(deployment: Deployment, groups: tuple[NodeGpus, ...]) -> Iterator[tuple[int, int, tuple[NodeGpus, ...]]]:

@@ -67,7 +67,7 @@ def router_service(every: Sequence[ServedProcess]) -> dict[str, Any]:
 
 
 def router_line(every: Sequence[ServedProcess]) -> str:
-    """What README says of the router; empty where there is none."""
+    """The lines of README on the router; empty where there is none."""
     if not routed_ports(every):
         return ""
     return (

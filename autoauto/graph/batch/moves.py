@@ -8,6 +8,7 @@ import numpy as np
 
 from autoauto.graph.batch.operands import SampleRule, beside, copy, not_along, same, shared
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
+from autoauto.graph.onnx_file import attribute_named
 from autoauto.records.units import Array
 
 
@@ -18,12 +19,12 @@ def concat(step: NodeStep) -> SampleAxis:
 
 def concat_quantised(step: NodeStep) -> SampleAxis:
     """QLinearConcat: joins as `concat` does; a scale and a zero point stand behind every part."""
-    shared(step, *(index for index in range(len(step.read)) if index % 3 != 2))
+    shared(step, (index for index in range(len(step.read)) if index % 3 != 2))
     return _joined(step, range(2, len(step.read), 3))
 
 
 def _joined(step: NodeStep, parts: range) -> SampleAxis:
-    (samples,) = same(step, set(filter(None, step.sample_axes)))
+    samples = same(step, step.sample_axes)
     if step.integer("axis", 0) % len(step.output_shape) == samples.axis:
         raise step.refuse("joins along the batch axis")
     for index in parts:
@@ -49,8 +50,11 @@ def reshape(step: NodeStep) -> SampleAxis:
 def flatten(step: NodeStep) -> SampleAxis:
     """Keeps the order of elements; the target follows from the input."""
     samples, axis = step.only(), step.integer("axis", 1)
+    if axis < 0:
+        axis += len(step.shape())
     after = step.after_reshape(samples)
-    if after.axis != int(samples.axis >= (axis if axis >= 0 else axis + len(step.shape()))):
+    # Axes before `axis` become rows, axis 0 of the output; the others become columns.
+    if after.axis != (0 if samples.axis < axis else 1):
         raise step.refuse("moves samples from rows to columns")
     return after
 
@@ -69,7 +73,8 @@ def unsqueeze(step: NodeStep) -> SampleAxis:
     """Adds axes of length 1."""
     samples, rank = step.only(), len(step.output_shape)
     added = {axis % rank for axis in step.integers("axes", 1) or ()}
-    return samples._replace(axis=[axis for axis in range(rank) if axis not in added][samples.axis])
+    old = [axis for axis in range(rank) if axis not in added]  # where the axes of the input lie in the output
+    return samples._replace(axis=old[samples.axis])
 
 
 def expand(step: NodeStep) -> SampleAxis:
@@ -87,12 +92,12 @@ def cut(step: NodeStep) -> SampleAxis:
     starts, ends = step.integers("starts", 1) or (), step.integers("ends", 2) or ()
     axes = step.integers("axes", 3) or tuple(range(len(starts)))
     strides = step.integers("steps", 4) or (1,) * len(starts)
-    whole = {
-        axis % len(step.shape())
-        for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True)
-        if (start, stride) == (0, 1) and end >= 2**31 - 1
-    }
-    return not_along(step, {axis % len(step.shape()) for axis in axes} - whole)
+    changed: set[int] = set()
+    for axis, start, end, stride in zip(axes, starts, ends, strides, strict=True):
+        # Only an end that stands for infinity reaches the end of an axis at any batch size.
+        if (start, stride) != (0, 1) or end < 2**31 - 1:
+            changed.add(axis % len(step.shape()))
+    return not_along(step, changed)
 
 
 def gather(step: NodeStep) -> SampleAxis:
@@ -102,12 +107,14 @@ def gather(step: NodeStep) -> SampleAxis:
         picked = step.only(1)
         return picked._replace(axis=picked.axis + axis)
     samples = not_along(step, {axis})
-    return samples if samples.axis < axis else samples._replace(axis=samples.axis + len(step.shape(1)) - 1)
+    if samples.axis > axis:  # the axes of the indices stand in place of the one that is picked from
+        return samples._replace(axis=samples.axis + len(step.shape(1)) - 1)
+    return samples
 
 
 def by_elements(step: NodeStep) -> SampleAxis:
     """GatherElements, ScatterElements: along an axis, element by element; an operand that all share is repeated."""
-    (samples,) = same(step, set(filter(None, step.sample_axes)))
+    samples = same(step, step.sample_axes)
     if samples.axis == step.axis(0) or step.shape(0)[samples.axis] != step.shape(1)[samples.axis]:
         raise step.refuse("works along the batch axis")
     for index, operand in enumerate(step.sample_axes):
@@ -154,7 +161,8 @@ def scatter_nd(step: NodeStep) -> SampleAxis:
 def _positions(step: NodeStep, samples: SampleAxis) -> Array:
     """The positions that a node picks in, or writes to, the only sample."""
     positions = step.read[1].data if step.read[1] else None
-    if positions is None or step.integer("batch_dims", 0) or step.shape()[samples.axis] != 1 or len(positions) != 1:
+    is_of_one_sample = step.shape()[samples.axis] == 1 and not step.integer("batch_dims", 0)
+    if positions is None or len(positions) != 1 or not is_of_one_sample:
         raise step.refuse("picks positions that are not those of one sample")
     return positions
 
@@ -164,7 +172,7 @@ def _spread(positions: Array, axis: int) -> Callable[[int], Array]:
     in_sample = np.arange(positions.shape[-1]) != axis
 
     def spread(batch_size: int) -> Array:
-        samples = np.arange(batch_size).reshape(-1, *[1] * (positions.ndim - 1))
+        samples = np.arange(batch_size).reshape((-1,) + (1,) * (positions.ndim - 1))
         return np.where(in_sample, positions, samples)
 
     return spread
@@ -189,8 +197,11 @@ def pad(step: NodeStep) -> SampleAxis:
     rank = len(step.shape())
     pads = step.integers("pads", 1) or ()
     axes = step.integers("axes", 3) or tuple(range(rank))
-    half = len(pads) // 2
-    return not_along(step, {axis % rank for index, axis in enumerate(axes) if pads[index] or pads[half + index]})
+    half = len(pads) // 2  # first all pads before the axes, then all behind them
+    padded = {
+        axis % rank for axis, before, after in zip(axes, pads[:half], pads[half:], strict=True) if before or after
+    }
+    return not_along(step, padded)
 
 
 def tile(step: NodeStep) -> SampleAxis:
@@ -200,13 +211,13 @@ def tile(step: NodeStep) -> SampleAxis:
 
 def resize(step: NodeStep) -> SampleAxis:
     """Resize and Upsample: other axes change their length; lengths written into the file grow with the batch."""
-    changed = {axis for axis, (a, b) in enumerate(zip(step.shape(), step.output_shape, strict=True)) if a != b}
-    samples = not_along(step, changed)
+    lengths = enumerate(zip(step.shape(), step.output_shape, strict=True))
+    samples = not_along(step, {axis for axis, (before, after) in lengths if before != after})
     axes = step.integers("axes") or tuple(range(len(step.shape())))
     if samples.axis not in axes:
         return samples
     index = axes.index(samples.axis)
-    if len(step.read) > 3 and step.read[3]:
+    if step.operand(3) is not None:
         step.grow(3, step.integers("sizes", 3) or (), index)
     elif _scales(step)[index] != 1.0:
         raise step.refuse("works along the batch axis")
@@ -215,10 +226,11 @@ def resize(step: NodeStep) -> SampleAxis:
 
 def _scales(step: NodeStep) -> list[float]:
     """Factors of a Resize or Upsample: an attribute, or an operand whose position depends on the operator set."""
-    for entry in step.node.attribute:
-        if entry.name == "scales":
-            return list(entry.floats)
-    value = step.read[1 if step.node.op_type == "Upsample" or step.version < 11 else 2]
+    attribute = attribute_named(step.node, "scales")
+    if attribute is not None:
+        return list(attribute.floats)
+    is_second = step.node.op_type == "Upsample" or step.version < 11
+    value = step.read[1 if is_second else 2]
     if value is None or value.data is None:
         raise step.refuse("has scales that are not constant")
     return [float(factor) for factor in value.data.reshape(-1)]

@@ -1,11 +1,11 @@
-"""On which axis the samples of a node's operands lie together, and which axes a node must leave alone.
+"""Helpers of rules: the axis on which the operands of a node hold the samples, and refusals of a node that mixes them.
 
-Helpers of the rules in `rows.py`, `moves.py`, `products.py` and `contrib.py`.
+They are for the rules in `rows.py`, `moves.py`, `products.py` and `contrib.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 
@@ -14,7 +14,7 @@ SampleRule = Callable[[NodeStep], SampleAxis | tuple[SampleAxis, ...]]
 
 
 def not_along(step: NodeStep, axes: Collection[int]) -> SampleAxis:
-    """Where the samples lie in input 0; refused when it is on one of `axes`, along which the node computes."""
+    """The sample axis of input 0; refuses a node that computes along it, that is along one of `axes`."""
     samples = step.only()
     if samples.axis in axes:
         raise step.refuse("works along the batch axis")
@@ -28,38 +28,44 @@ def removed(step: NodeStep, samples: SampleAxis, axes: set[int]) -> SampleAxis:
     return samples._replace(axis=samples.axis - sum(axis < samples.axis for axis in axes))
 
 
-def same(step: NodeStep, axes: set[SampleAxis]) -> set[SampleAxis]:
-    """The axes, which must be one."""
-    if len(axes) != 1:
+def same(step: NodeStep, axes: Iterable[SampleAxis | None]) -> SampleAxis:
+    """The axis on which all operands hold the samples; None stands for an operand without samples."""
+    different = set(axes) - {None}
+    if len(different) != 1:
         raise step.refuse("holds the samples of its operands on different axes")
-    return axes
+    (samples,) = different
+    assert samples is not None
+    return samples
 
 
-def shared(step: NodeStep, *indices: int) -> None:
+def shared(step: NodeStep, indices: Iterable[int]) -> None:
     """Refuse samples in operands that all samples must share."""
-    if any(step.sample_axes[index] for index in indices if index < len(step.sample_axes)):
-        raise step.refuse("reads the samples as an operand that all samples must share")
+    for index in indices:
+        if index < len(step.sample_axes) and step.sample_axes[index]:
+            raise step.refuse("reads the samples as an operand that all samples must share")
 
 
-def aligned(step: NodeStep, index: int, rank: int | None = None) -> SampleAxis:
-    """Where the samples of an operand lie in the shape of so many axes that all operands are broadcast to."""
+def aligned(step: NodeStep, index: int) -> SampleAxis:
+    """Where the samples of an operand lie in the output, to whose shape all operands are broadcast."""
     samples = step.sample_axes[index]
     assert samples is not None
-    rank = len(step.output_shape) if rank is None else rank
-    return samples._replace(axis=samples.axis + rank - len(step.shape(index)))
+    return samples._replace(axis=samples.axis + len(step.output_shape) - len(step.shape(index)))
 
 
-def meet(step: NodeStep, axes: set[SampleAxis], rank: int | None = None) -> SampleAxis:
+def meet(step: NodeStep, axes: Iterable[SampleAxis | None], rank: int | None = None) -> SampleAxis:
     """The sample axis that all operands share once they are broadcast.
 
     Along it, operands with samples must be equally long; an operand without samples is 1 long, or gets repeated.
     """
-    (samples,) = same(step, axes)
-    rank = len(step.output_shape) if rank is None else rank
+    samples = same(step, axes)
+    if rank is None:
+        rank = len(step.output_shape)
     lengths = set()
     for index, value in enumerate(step.read):
-        axis = samples.axis - rank + (len(value.shape) if value else 0)
-        length = value.shape[axis] if value and axis >= 0 else 1
+        if value is None:
+            continue
+        axis = samples.axis - rank + len(value.shape)  # broadcasting aligns the last axes
+        length = value.shape[axis] if axis >= 0 else 1
         if step.sample_axes[index]:
             lengths.add(length)
         elif length != 1:
@@ -78,13 +84,13 @@ def copy(step: NodeStep, index: int, samples: SampleAxis) -> None:
 
 def beside(step: NodeStep, index: int, samples: SampleAxis) -> None:
     """Hold the samples of an operand, which may be omitted, where `samples` says; one that all share is repeated."""
-    if index >= len(step.read) or step.read[index] is None:
+    if step.operand(index) is None:
         return
-    there = step.sample_axes[index]
-    if there is None:
+    own = step.sample_axes[index]
+    if own is None:
         copy(step, index, samples)
     else:
-        same(step, {samples, there})
+        same(step, (samples, own))
 
 
 def side_by_side(*per_sample: int, broadcast: Collection[int] = ()) -> Callable[[NodeStep], SampleAxis]:
@@ -94,19 +100,19 @@ def side_by_side(*per_sample: int, broadcast: Collection[int] = ()) -> Callable[
     """
 
     def rule(step: NodeStep) -> SampleAxis:
-        (samples,) = same(step, set(filter(None, step.sample_axes)))
+        samples = same(step, step.sample_axes)
         if samples.axis != 0:
             raise step.refuse("holds the samples on another axis than the first")
-        shared(step, *(index for index in range(len(step.read)) if index not in per_sample))
+        shared(step, set(range(len(step.read))).difference(per_sample))
         for index in per_sample:
-            if not (index in broadcast and _is_one(step, index)):
+            if not (index in broadcast and is_broadcast(step, index)):
                 beside(step, index, samples)
         return samples
 
     return rule
 
 
-def _is_one(step: NodeStep, index: int) -> bool:
-    """Whether an operand has no samples, and is 1 long where others have them."""
-    value = step.read[index] if index < len(step.read) else None
+def is_broadcast(step: NodeStep, index: int) -> bool:
+    """Whether an operand has no samples, and is 1 long on its first axis, where others have them."""
+    value = step.operand(index)
     return value is not None and step.sample_axes[index] is None and value.shape[:1] == (1,)

@@ -8,6 +8,7 @@ written into the nodes. A file whose samples cannot be tracked is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 from autoauto.graph.inputs.batch_axes import Batch
 from autoauto.graph.inputs.lengths import OpenAxes
 from autoauto.graph.inputs.readings import readings
-from autoauto.graph.onnx_file import all_nodes
+from autoauto.graph.onnx_file import all_nodes, first_output
 from autoauto.graph.plain import assemble, flatten, inline_branches
 from autoauto.graph.shapes.infer import opset
 from autoauto.graph.shapes.trace import trace
@@ -65,7 +66,9 @@ class PlainModel:
     @cached_property
     def own(self) -> TracedModel:
         """The model at its own batch size: the one that its file fixes, or 1 where the file leaves it open."""
-        return self.at(1) if self.batch.fixed is None else self._traced(self.model, self.batch.fixed)
+        if self.batch.fixed is None:
+            return self.at(1)
+        return self._traced(self.model, self.batch.fixed)
 
     def fixed(self) -> PlainModel:
         """The model with a batch of one sample that only rules for its operators may change."""
@@ -79,13 +82,14 @@ class PlainModel:
         """
         if not self.batch.axes and batch_size != self.batch.fixed:
             raise BadInput("no input has a batch axis, try --batch-axis INPUT=AXIS")
-        plain = self.model if self.batch.fixed is None else _rewrite(self.model, self._steps, batch_size)
-        return self._traced(plain, batch_size)
+        model = self.model
+        if self.batch.fixed is not None:  # shapes of one batch are written into the nodes
+            model = _rewrite(model, self._steps, batch_size)
+        return self._traced(model, batch_size)
 
     def _traced(self, model: onnx.ModelProto, batch_size: int) -> TracedModel:
         """Copy a plain model with `batch_size` samples on the batch axes, and the shapes that follow."""
-        copy = onnx.ModelProto()
-        copy.CopyFrom(model)
+        copy = deepcopy(model)
         axes = dict(self.batch.axes)
         for entry in copy.graph.input:
             if entry.name in axes:
@@ -111,7 +115,9 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
     if batch_size < 1:
         raise BadInput(f"batch_size must be at least 1, got {batch_size}")
     plain = resolve_batch(model)
-    return (plain.own if batch_size == plain.batch.fixed else plain.at(batch_size)).model
+    if batch_size == plain.batch.fixed:
+        return plain.own.model
+    return plain.at(batch_size).model
 
 
 def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> PlainModel:
@@ -139,9 +145,8 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
             continue
         if _takes_two(candidate):
             return candidate
-    if plain.batch.fixed is None and not _takes_two(plain):
-        return plain.fixed()
-    return plain
+    # Shapes of one batch lie behind the open inputs, so the rules for operators must say what another batch changes.
+    return plain.fixed() if plain.batch.fixed is None else plain
 
 
 def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: OpenAxes) -> OpenAxes:
@@ -170,16 +175,17 @@ def _takes_two(plain: PlainModel) -> bool:
 
 def _folded(plain: PlainModel) -> PlainModel:
     """The model with the nodes of a branch in place of every If of which only that branch runs, at any batch size."""
-    while True:
+    while True:  # a branch that is taken may have Ifs of its own
         decided = _decided(plain.model, plain.own.values)
         if decided and plain.batch.fixed is None and _takes_two(plain):
+            # Lengths of one sample may fit one branch only where those of two fit both: both must decide alike.
             of_two = _decided(plain.model, plain.at(2).values)
             decided = {name: taken for name, taken in decided.items() if of_two.get(name) == taken}
         if not decided:
             return plain
-        only = [f"{taken.branch} of {name!r}" for name, taken in decided.items() if not taken.by_constant]
+        only = tuple(f"{taken.branch} of {name!r}" for name, taken in decided.items() if not taken.by_constant)
         model = inline_branches(plain.model, {name: taken.branch for name, taken in decided.items()})
-        plain = PlainModel(model, plain.batch, plain.given, (*plain.only_branches, *only))
+        plain = PlainModel(model, plain.batch, plain.given, plain.only_branches + only)
 
 
 class _Taken(NamedTuple):
@@ -195,11 +201,14 @@ def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, _
     for node in all_nodes(model.graph):
         if node.op_type != "If" or node.domain or node.input[0] not in values:
             continue
-        condition, name = values[node.input[0]], next(filter(None, node.output))
-        fitting = [entry.name for entry in node.attribute if all(end.name in values for end in entry.g.output)]
+        condition, name = values[node.input[0]], first_output(node)
         if condition.data is not None and condition.constant:
-            decided[name] = _Taken("then_branch" if condition.data.reshape(-1)[0] else "else_branch", by_constant=True)
-        elif len(fitting) == 1:
+            branch = "then_branch" if condition.data.reshape(-1)[0] else "else_branch"
+            decided[name] = _Taken(branch, by_constant=True)
+            continue
+        # Tensors of a branch that does not fit the lengths have no values.
+        fitting = [entry.name for entry in node.attribute if all(end.name in values for end in entry.g.output)]
+        if len(fitting) == 1:
             decided[name] = _Taken(fitting[0], by_constant=False)
     return decided
 
@@ -235,7 +244,9 @@ def _apply(step: NodeStep) -> tuple[SampleAxis, ...]:
     if rule is None:
         raise step.refuse("is not known to keep samples apart")
     after = rule(step)
-    return (after,) * len(step.node.output) if isinstance(after, SampleAxis) else after
+    if isinstance(after, SampleAxis):
+        return (after,) * len(step.node.output)
+    return after
 
 
 def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> onnx.ModelProto:
@@ -248,13 +259,11 @@ def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> 
         return name
 
     for step in steps:
-        if (
-            any(step.sample_axes) and step.reads_shape
-        ):  # computed from the shape of one batch, it stays that of one batch
+        if step.reads_shape and any(step.sample_axes):
+            # Shapes that follow from it are rewritten as literals, so it stays the shape of one batch.
             store(step.node.output[0], step.known_output)
             continue
-        node = onnx.NodeProto()
-        node.CopyFrom(step.node)
+        node = deepcopy(step.node)
         for index, write in step.literals.items():
             node.input[index] = store(f"{node.output[0]}__batched_{index}", write(batch_size))
         for index, axis in step.copies.items():

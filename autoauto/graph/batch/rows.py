@@ -12,7 +12,7 @@ from autoauto.graph.batch.sample_axes import NodeStep, SampleAxis
 
 def pointwise(step: NodeStep) -> SampleAxis:
     """Operands are broadcast to one shape, in which the samples of all of them lie on one axis."""
-    return meet(step, {aligned(step, index) for index, samples in enumerate(step.sample_axes) if samples})
+    return meet(step, [aligned(step, index) for index, samples in enumerate(step.sample_axes) if samples])
 
 
 def rows(step: NodeStep) -> SampleAxis:
@@ -25,14 +25,16 @@ def rows(step: NodeStep) -> SampleAxis:
 
 def softmax(step: NodeStep) -> SampleAxis:
     """Normalises one axis; before operator set 13 all axes from there on."""
-    first = step.axis(-1 if step.version >= 13 else 1)
-    return not_along(step, {first} if step.version >= 13 else range(first, len(step.shape())))
+    if step.version >= 13:
+        return not_along(step, {step.axis(-1)})
+    return not_along(step, range(step.axis(1), len(step.shape())))
 
 
 def softmax_of_quantised(step: NodeStep) -> SampleAxis:
     """QLinearSoftmax: normalises as `softmax` does in the operator set that an attribute names."""
-    axis = step.axis(-1)
-    return not_along(step, {axis} if step.integer("opset", 13) >= 13 else range(axis, len(step.shape())))
+    if step.integer("opset", 13) >= 13:
+        return not_along(step, {step.axis(-1)})
+    return not_along(step, range(step.axis(-1), len(step.shape())))
 
 
 def layer_norm(step: NodeStep) -> SampleAxis:
@@ -47,10 +49,11 @@ def field_norm(step: NodeStep) -> SampleAxis:
 
 def reduce(step: NodeStep) -> SampleAxis:
     """Removes axes, or makes them 1 long."""
-    given, rank = step.integers("axes", 1), len(step.shape())
+    rank = len(step.shape())
+    given = step.integers("axes", 1)
     if not given and step.integer("noop_with_empty_axes", 0):
         return step.only()
-    axes = {axis % rank for axis in given} if given else set(range(rank))
+    axes = {axis % rank for axis in given or range(rank)}  # without axes it reduces all
     return removed(step, not_along(step, axes), axes)
 
 
@@ -62,7 +65,8 @@ def arg_reduce(step: NodeStep) -> SampleAxis:
 
 def along_axis(step: NodeStep) -> SampleAxis:
     """Split, TopK, LpNormalization: one axis, the attribute `axis`."""
-    return not_along(step, {step.axis(0 if step.node.op_type == "Split" else -1)})
+    default = 0 if step.node.op_type == "Split" else -1
+    return not_along(step, {step.axis(default)})
 
 
 def cumulate(step: NodeStep) -> SampleAxis:
@@ -73,12 +77,13 @@ def cumulate(step: NodeStep) -> SampleAxis:
 def transform(step: NodeStep) -> SampleAxis:
     """DFT: along an axis, which is an attribute or an operand, of real and imaginary parts on the last."""
     rank = len(step.shape())
-    given = step.integers("axis", 2) or (step.integer("axis", 1 if step.version < 20 else -2),)
+    default = 1 if step.version < 20 else -2
+    given = step.integers("axis", 2) or (step.integer("axis", default),)
     return not_along(step, {given[0] % rank, rank - 1})
 
 
 def last_axes(count: int) -> Callable[[NodeStep], SampleAxis]:
-    """Computes along the last axes, so many."""
+    """A rule for operators that compute along the last `count` axes."""
 
     def rule(step: NodeStep) -> SampleAxis:
         rank = len(step.shape())
@@ -96,7 +101,7 @@ def quantize(step: NodeStep) -> SampleAxis:
 
 
 def by_all_samples(step: NodeStep) -> SampleAxis:
-    """DynamicQuantizeLinear, and products that quantise what they read: by the extremes of all samples."""
+    """Refuse DynamicQuantizeLinear, and products that quantise their operands: their scale depends on all samples."""
     raise step.refuse("chooses a scale by the extremes of all samples; try to quantise with fixed scales")
 
 
@@ -155,7 +160,7 @@ def joined_features(step: NodeStep) -> SampleAxis:
     """FeatureVectorizer: rows side by side."""
     if not all(step.sample_axes):
         raise step.refuse("joins samples with what all samples share")
-    (samples,) = same(step, set(filter(None, step.sample_axes)))
+    samples = same(step, step.sample_axes)
     if samples.axis != 0:
         raise step.refuse("works along the batch axis")
     return samples

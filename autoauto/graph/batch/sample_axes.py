@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
+from autoauto.graph.onnx_file import attribute_named
+from autoauto.graph.shapes import shape_rule
 from autoauto.graph.shapes.trace import READS_SHAPE
 from autoauto.graph.shapes.values import Value, label
 from autoauto.records.errors import BadInput
@@ -60,6 +62,10 @@ class NodeStep:
         """Whether the node reads a shape only, not the samples."""
         return self.node.op_type in READS_SHAPE
 
+    def operand(self, index: int) -> Value | None:
+        """The value of an input; None where the node leaves it out."""
+        return shape_rule.given(self.read, index)
+
     def shape(self, index: int = 0) -> tuple[int, ...]:
         """The shape of an input."""
         value = self.read[index]
@@ -93,14 +99,14 @@ class NodeStep:
 
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
-        return next((int(entry.i) for entry in self.node.attribute if entry.name == name), default)
+        return shape_rule.integer(self.node, name, default)
 
     def integers(self, name: str, index: int | None = None) -> tuple[int, ...] | None:
         """A list of integers: the attribute `name`, or since some operator set the input `index`."""
-        for entry in self.node.attribute:
-            if entry.name == name:
-                return tuple(int(number) for number in entry.ints)
-        value = self.read[index] if index is not None and index < len(self.read) else None
+        attribute = attribute_named(self.node, name)
+        if attribute is not None:
+            return tuple(attribute.ints)
+        value = None if index is None else self.operand(index)
         if value is None:
             return None
         if value.data is None:
@@ -113,9 +119,13 @@ class NodeStep:
 
     def grow(self, index: int, shape: Sequence[int], axis: int) -> None:
         """Replace input `index`, a shape, by one whose entry `axis` grows with the batch."""
-        self.literals[index] = lambda batch_size: np.array(
-            [*shape[:axis], shape[axis] * batch_size // self.n_samples, *shape[axis + 1 :]], np.int64
-        )
+
+        def grown(batch_size: int) -> Array:
+            lengths = np.array(shape, np.int64)
+            lengths[axis] = shape[axis] * batch_size // self.n_samples
+            return lengths
+
+        self.literals[index] = grown
 
     def after_reshape(self, samples: SampleAxis) -> SampleAxis:
         """Where the samples lie after a Reshape of input 0.
@@ -131,12 +141,16 @@ class NodeStep:
         distance = samples.inner * prod(self.shape()[samples.axis + 1 :])
         fits = []
         for axis, length in enumerate(shape):
+            # One position of the axis is as many elements as the axes behind it have together.
             inner, rest = divmod(distance, prod(shape[axis + 1 :]))
             if rest == 0 and inner > 0 and length % (inner * self.n_samples) == 0:
                 fits.append(SampleAxis(axis, inner))
         if not fits:
             raise self.refuse(f"mixes samples when it turns {list(self.shape())} into {list(shape)}")
         alone = [fit for fit in fits if shape[fit.axis] == self.n_samples]
+        if samples in alone:
+            return samples
         if alone:
-            return samples if samples in alone else alone[0]
-        return next((fit for fit in fits[::-1] if fit.axis < len(shape) - 1), fits[0])
+            return alone[0]
+        before_last = [fit for fit in fits if fit.axis < len(shape) - 1]
+        return before_last[-1] if before_last else fits[0]

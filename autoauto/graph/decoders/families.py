@@ -1,4 +1,4 @@
-"""Classes of Hugging Face whose decoders are modelled, `FAMILIES`: what they say that a config need not repeat.
+"""Classes of Hugging Face whose decoders are modelled, with the defaults that a config may leave out: `FAMILIES`.
 
 What their blocks compute is read by `kinds.py` from keys that many classes have. Other classes are refused in a line
 that says what is missing: `architecture_of`.
@@ -144,19 +144,24 @@ def architecture_of(name: str, config: Mapping[str, Any], text: Mapping[str, Any
     known = ", ".join(FAMILIES)
     if not isinstance(architecture, str):
         raise UnreadableModel(f"architectures must name one of {known}, got {architecture!r:.60} in {name}")
+    refused = f"{architecture!r:.60} of {name} is not modelled"
     form = next((form for key, form in _FORMS.items() if text.get(key)), "")
-    near = None if form else _nearest(architecture, text)
+    if form:
+        raise UnreadableModel(f"{refused}: {form}; modelled decoders are {known}")
+    near = _nearest(architecture, text)
     hint = f"modelled decoders are {known}"
     if near:
         hint = f"near it is {near}; a copy of the config that names it is priced as such a model, without what differs"
-    raise UnreadableModel(f"{architecture!r:.60} of {name} is not modelled{form and f': {form}'}; {hint}")
+    raise UnreadableModel(f"{refused}; {hint}")
 
 
 def _nearest(architecture: str, text: Mapping[str, Any]) -> str | None:
-    """A modelled class of the same makers, dense or of experts as this one; of other makers only one of experts."""
+    """The class of the same makers with the most similar name; Mixtral for a class of experts of other makers."""
     has_experts = any(text.get(key) for key in _EXPERT_COUNTS)
     able = [each for each, defaults in FAMILIES.items() if any(map(defaults.get, _EXPERT_COUNTS)) == has_experts]
     maker = re.match(r"[A-Z]?[a-z]*", architecture)
     related = [each for each in able if maker and maker[0] and each.startswith(maker[0])]
     near = get_close_matches(architecture, related, 1, 0.0)
-    return near[0] if near else ("MixtralForCausalLM" if has_experts else None)
+    if near:
+        return near[0]
+    return "MixtralForCausalLM" if has_experts else None

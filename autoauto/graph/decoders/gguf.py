@@ -1,8 +1,8 @@
-"""Decoders from files of llama.cpp: `read_gguf` reads the header of a GGUF file [gguf], `is_gguf` tells one.
+"""Decoders from files of llama.cpp: `read_gguf` reads the header of a GGUF file [gguf].
 
     "GGUF" | version | n tensors | n entries | entries: key, type, value ... | tensors: name, shape, type, offset ...
 
-Weights are not read. What the engine runs it decides itself; of the header only what a forecast and the report need.
+Weights are not read. The engine reads the file itself; the forecast and the report need a few numbers of the header.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import IO, Any, NamedTuple
 
 from autoauto.graph.decoders.huggingface import MAX_LAYERS
 from autoauto.graph.decoders.layers import graph_of
+from autoauto.graph.decoders.values import whole_number
 from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile, Experts
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import LayerGraph
@@ -25,7 +26,11 @@ from autoauto.records.layers import LayerGraph
 SUFFIX = ".gguf"
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-_MAX_ENTRIES, _MAX_TENSORS, _MAX_ITEMS, _MAX_TEXT, _MAX_AXES = 10_000, 1_000_000, 10_000_000, 100_000_000, 4
+_MAX_ENTRIES = 10_000
+_MAX_TENSORS = 1_000_000
+_MAX_ITEMS = 10_000_000
+_MAX_TEXT = 100_000_000
+_MAX_AXES = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of entries that are numbers, as `struct` calls them."""
 _TEXT, _LIST = 8, 9
@@ -38,7 +43,7 @@ _FORMATS = {
 
 
 class _Listed(NamedTuple):
-    """A list of an entry; the items are kept where they are a few numbers."""
+    """A list of an entry; its items are stored where they are a few numbers."""
 
     n_items: int
     items: tuple[int | float, ...]
@@ -65,9 +70,9 @@ def read_gguf(path: Path) -> DecoderFile:
         raise UnreadableModel(f"{path} must be a readable file, got: {error.strerror}") from None
     except struct.error:
         raise UnreadableModel(f"{path} must be a whole GGUF file, it ends within its header") from None
-    start = header.n_read
+    # Offsets count from the end of the header on.
     last = max((tensor.offset for tensor in tensors.values()), default=0)
-    if start + last >= n_bytes:
+    if header.n_read + last >= n_bytes:
         raise UnreadableModel(f"{path} must be a whole GGUF file, it ends at byte {n_bytes:,}, before its last tensor")
     formats = Counter[int]()
     for tensor in tensors.values():
@@ -128,12 +133,14 @@ class _Header:
     def _list(self) -> _Listed:
         kind, n_items = self._number("I"), self._count(_MAX_ITEMS, "items of a list")
         if kind not in _NUMBERS:
-            for _ in range(n_items):  # the words of the vocabulary: their number is all that is needed
+            for _ in range(n_items):  # the vocabulary, of which only the length counts
                 self._value(kind)
             return _Listed(n_items, ())
         code = f"<{n_items}{_NUMBERS[kind]}"
         content = self._bytes(struct.calcsize(code))
-        return _Listed(n_items, struct.unpack(code, content) if n_items <= MAX_LAYERS else ())
+        if n_items > MAX_LAYERS:  # no list of numbers by block
+            return _Listed(n_items, ())
+        return _Listed(n_items, struct.unpack(code, content))
 
     def _count(self, most: int, what: str) -> int:
         """A number of things; one that is too large is that of a broken file."""
@@ -149,7 +156,7 @@ class _Header:
         return struct.unpack(f"<{code}", self._bytes(struct.calcsize(f"<{code}")))[0]
 
     def _bytes(self, n_bytes: int) -> bytes:
-        """The next bytes; too few of them are an error of `struct`, as where a number is cut."""
+        """The next bytes. The end of the file raises `struct.error`, as `struct` does for a number that is cut."""
         content = self._file.read(n_bytes)
         if len(content) < n_bytes:
             raise struct.error("the end of the file")
@@ -206,9 +213,4 @@ class _Entries(NamedTuple):
         value = self.metadata.get(name, default)
         if isinstance(value, _Listed) and value.items:
             value = max(value.items)
-        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
-            given = "none" if value is None else repr(value)[:40]
-            raise UnreadableModel(
-                f"{name} must be a whole number from {minimum} to {most:,}, got {given} in {self.path}"
-            )
-        return value
+        return whole_number(value, name, self.path, most, minimum)

@@ -30,15 +30,19 @@ _MOST_SCALED = 2**16
 _SCALED_ALREADY = "Gemma3"
 """Architectures whose positions are scaled ones begin with it: engines leave their factor out [positions]."""
 _DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
-"""What a config says of layers that predict several tokens."""
+"""Keys with the number of layers that predict several tokens."""
 
 
 def bundled_names() -> tuple[str, ...]:
     """The models whose configs come with autoauto, and with the package of extra gpu where it is installed."""
+    names = set(builtin_decoders())
     folder = gpu_tables_dir()
-    files = () if folder is None else sorted((folder / "model_configs").glob(f"*_{CONFIG_FILE}"))
-    stems = (file.name.removesuffix(f"_{CONFIG_FILE}") for file in files if not file.name.endswith(QUANTISATION_FILE))
-    return tuple(sorted({*builtin_decoders(), *(stem.replace("--", "/", 1) for stem in stems)}))
+    if folder is not None:
+        for file in (folder / "model_configs").glob(f"*_{CONFIG_FILE}"):
+            if not file.name.endswith(QUANTISATION_FILE):
+                stem = file.name.removesuffix(f"_{CONFIG_FILE}")
+                names.add(stem.replace("--", "/", 1))
+    return tuple(sorted(names))
 
 
 def decoder_of(name_or_path: str | Path) -> Decoder:
@@ -59,7 +63,10 @@ def decoder_of(name_or_path: str | Path) -> Decoder:
 @cache
 def _bundled(given: str) -> Decoder:
     known, own, folder = bundled_names(), builtin_decoders(), gpu_tables_dir()
-    name = given if given in known else {_same_config(each): each for each in known}.get(_same_config(given), given)
+    name = given
+    if name not in known:
+        by_config = {_same_config(each): each for each in known}
+        name = by_config.get(_same_config(given), given)
     if name not in known:
         hint = did_you_mean(name, known, _other_model(name))
         raise UnreadableModel(f"a decoder is a folder with {CONFIG_FILE} or a bundled name, got {name!r:.80}; {hint}")
@@ -71,7 +78,7 @@ def _bundled(given: str) -> Decoder:
 
 
 def _other_model(name: str) -> str:
-    """What to try for a name that is not bundled."""
+    """Advice for a name that is not bundled."""
     if name in builtin_models() or name.endswith(".onnx"):
         return "an ONNX model runs on --cluster c600 or --cluster cpu"
     if _HUB_NAME.fullmatch(name):
@@ -82,7 +89,7 @@ def _other_model(name: str) -> str:
 
 
 def _same_config(name: str) -> str:
-    """A key that is equal for models of the same config: a later name, or a model trained further on instructions.
+    """A key that is equal for models of one config, as a model and its version that follows instructions.
 
     >>> _same_config("meta-llama/Llama-3.1-70B-Instruct") == _same_config("meta-llama/Meta-Llama-3.1-70B")
     True
@@ -107,7 +114,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _quantisation(path: Path) -> Mapping[str, Any]:
     """The content of NVIDIA's file beside a config; empty where there is none."""
-    entry = _read(path).get("quantization", {}) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    entry = _read(path).get("quantization")
     return entry if isinstance(entry, dict) else {}
 
 
@@ -119,7 +128,9 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
     n_layers = _n_layers(fields)
     n_heads, hidden_size = fields.count("num_attention_heads"), fields.count("hidden_size")
     max_length = _max_length(architecture, fields)
-    drafts = any(isinstance(n := text.get(key), int) and n > 0 for key in _DRAFTS)
+    n_drafts = [text.get(key) for key in _DRAFTS]
+    drafts = any(isinstance(n, int) and n > 0 for n in n_drafts)
+    # Sizes of heads and of the feed-forward layer stand for those of the blocks, which `of_kinds` fills in.
     plain = Decoder(
         name=name,
         architecture=architecture,
@@ -150,10 +161,14 @@ def _n_layers(fields: Values) -> int:
 def _first_entry(
     name: str, config: Mapping[str, Any], text: Mapping[str, Any], quantisation: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """What says how the weights are stored; empty where they have 16 bits."""
-    keys = ("quantization_config", "compression_config")
-    entries = [each.get(key) for key in keys for each in (config, text)]
-    entry = next(filter(None, entries), quantisation)
+    """The entry that says how the weights are stored; empty where they have 16 bits."""
+    entry = (
+        config.get("quantization_config")
+        or text.get("quantization_config")
+        or config.get("compression_config")
+        or text.get("compression_config")
+        or quantisation
+    )
     if not isinstance(entry, Mapping):
         raise UnreadableModel(f"quantization_config must be an object, got {entry!r:.40} in {name}")
     return entry
@@ -184,8 +199,10 @@ def _max_length(architecture: str, fields: Values) -> int:
     kind, factor = scaling.get("rope_type", scaling.get("type")), scaling.get("factor", 1)
     if kind not in _SCALED or not isinstance(factor, int | float):
         return n_positions
-    original = scaling.get("original_max_position_embeddings") if kind == "yarn" else None
-    base = original if isinstance(original, int) and original > 0 else n_positions
+    base = n_positions
+    original = scaling.get("original_max_position_embeddings")
+    if kind == "yarn" and isinstance(original, int) and original > 0:
+        base = original
     if not 0 < factor <= _MOST_SCALED:
         name = fields.name
         raise UnreadableModel(f"positions must be scaled by a number to {_MOST_SCALED:,}, got {factor!r:.40} in {name}")

@@ -8,7 +8,6 @@ NemotronH       one of both in a block, by a pattern; DeciLM sizes by block
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from autoauto.graph.decoders.values import Values
@@ -33,13 +32,13 @@ _FULL, _SLIDING, _CHUNKED, _LINEAR = "full_attention", "sliding_attention", "chu
 _MAX_FACTOR = 1000
 """Of the width of a feed-forward layer."""
 _ZERO = ("num_kv_shared_layers", "hidden_size_per_layer_input")
-"""What must be 0: blocks that share keys and values, and an embedding a block, of Gemma 4."""
+"""Keys that must be 0: blocks that share keys and values, and an embedding a block, of Gemma 4."""
 _OF_SIGNS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """The signs of a pattern of blocks of NemotronH."""
 
 
 def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int) -> tuple[BlockKind, ...]:
-    """What every block computes.
+    """The layers of every block.
 
     Raises:
         UnreadableModel: a key is missing, or says what is not modelled.
@@ -53,41 +52,43 @@ def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int)
             given = fields.config[key]
             raise UnreadableModel(f"{key} must be 0, which is modelled, got {given!r:.20} in {fields.name}")
     attentions = _attentions(architecture, fields, n_layers, max_length)
-    is_dense = _dense_blocks(fields, n_layers)
+    dense_blocks = _dense_blocks(fields, n_layers)
     dense, experts = Dense(_dense_size(architecture, fields)), _experts(architecture, fields)
-    return tuple(
-        BlockKind(attention, dense if is_dense[layer] or experts is None else experts)
-        for layer, attention in enumerate(attentions)
-    )
+    kinds: list[BlockKind] = []
+    for attention, is_dense in zip(attentions, dense_blocks, strict=True):
+        feed_forward = dense if is_dense or experts is None else experts
+        kinds.append(BlockKind(attention, feed_forward))
+    return tuple(kinds)
 
 
 def _dense_size(architecture: str, fields: Values) -> int:
     if architecture.startswith("Llama4"):
         return fields.count("intermediate_size_mlp", otherwise=16_384)
-    experts = fields.count("moe_intermediate_size", otherwise=1)
-    return fields.count("intermediate_size", otherwise=experts if fields.first_key(_COUNTS) else None)
+    if not fields.first_key(_COUNTS):
+        return fields.count("intermediate_size")
+    return fields.count("intermediate_size", otherwise=fields.count("moe_intermediate_size", otherwise=1))
 
 
 def _experts(architecture: str, fields: Values) -> Experts | None:
-    """Those of a class that has some."""
+    """The experts of a class that has some, else None."""
     key = fields.first_key(_COUNTS)
-    if key is not None and not set(_COUNTS).intersection(fields.defaults):
-        raise UnreadableModel(f"{architecture} has no experts here, got {key} in {fields.name}")
     if key is None:
         return None
+    if not set(_COUNTS).intersection(fields.defaults):
+        raise UnreadableModel(f"{architecture} has no experts here, got {key} in {fields.name}")
     n_experts = fields.count(key)
     size = fields.count("moe_intermediate_size", otherwise=fields.config.get("intermediate_size"))
-    shared = fields.first_key(_SHARED_SIZES)
+    shared, counts = fields.first_key(_SHARED_SIZES), fields.first_key(_SHARED_COUNTS)
+    shared_size = 0
     if architecture.startswith(("Llama4", "Gemma4")):
         shared_size = fields.count("intermediate_size")
     elif shared:
         shared_size = fields.count(shared)
-    else:
-        counts = fields.first_key(_SHARED_COUNTS)
-        shared_size = size * fields.count(counts) if counts else 0
+    elif counts:
+        shared_size = size * fields.count(counts)
     return Experts(
         n_experts=n_experts,
-        n_chosen=fields.first_count(_CHOSEN, most=n_experts),
+        n_chosen=fields.count(fields.first_key(_CHOSEN) or _CHOSEN[0], most=n_experts),
         intermediate_size=size,
         shared_size=shared_size,
         inner_size=fields.optional_count("moe_latent_size"),
@@ -108,16 +109,21 @@ def _dense_blocks(fields: Values, n_layers: int) -> Sequence[bool]:
     if fields.value("moe_layer_interval"):  # of ERNIE
         first, every_nth = fields.count("moe_layer_start_index"), fields.count("moe_layer_interval")
         last = fields.config.get("moe_layer_end_index")
-        stop = last + 1 if isinstance(last, int) and last >= 0 else n_layers
+        stop = n_layers
+        if isinstance(last, int) and last >= 0:
+            stop = last + 1
         return [not first <= i < stop or bool((i + 1) % every_nth) for i in every]
+    dense: set[int] = set()
     only = fields.config.get("mlp_only_layers")
-    dense = {i for i in only if isinstance(i, int)} if isinstance(only, list) else set[int]()
+    if isinstance(only, list):
+        dense = {i for i in only if isinstance(i, int)}
     step = fields.config.get("decoder_sparse_step", fields.config.get("interleave_moe_layer_step", 1))
     if not all(isinstance(each, int) and each >= low for each, low in ((first, 0), (every_nth, 1), (step, 1))):
         raise UnreadableModel(
             f"first_k_dense_replace, moe_layer_freq, decoder_sparse_step must be numbers, got {first!r:.20}, "
             f"{every_nth!r:.20} and {step!r:.20} in {fields.name}"
         )
+    # DeepSeek counts the blocks with experts from 0 on, Qwen and Llama 4 from 1 on.
     return [i < first or bool(i % every_nth) or i in dense or bool((i + 1) % step) for i in every]
 
 
@@ -127,11 +133,13 @@ def _attentions(architecture: str, fields: Values, n_layers: int, max_length: in
     kinds = _attention_kinds(architecture, fields, n_layers)
     full = _full(fields)
     of_kind: dict[str, Callable[[], Mixer]] = {
-        _FULL: partial(_global, architecture, fields, full),
-        _SLIDING: partial(_windowed, architecture, fields, full, max_length),
-        _CHUNKED: partial(_chunked, fields, full, max_length),
-        _LINEAR: partial(_linear, fields),
+        _FULL: lambda: _global(architecture, fields, full),
+        _SLIDING: lambda: _windowed(architecture, fields, full, max_length),
+        # A query in a chunk sees half of the chunk in the mean, and all of it at most, which is counted.
+        _CHUNKED: lambda: _bounded(full, fields.count("attention_chunk_size"), max_length),
+        _LINEAR: lambda: _linear(fields),
     }
+    # Each kind is made once, and only if a block has it: the keys of other kinds may be missing.
     made = {kind: of_kind[kind]() for kind in dict.fromkeys(kinds)}
     return [made[kind] for kind in kinds]
 
@@ -139,15 +147,21 @@ def _attentions(architecture: str, fields: Values, n_layers: int, max_length: in
 def _full(fields: Values) -> Attention:
     n_heads = fields.count("num_attention_heads")
     head_size = fields.count("head_dim", otherwise=max(1, fields.count("hidden_size") // n_heads))
-    value_size = fields.optional_count("v_head_dim")
-    is_gated = bool(fields.value("attn_output_gate"))
+    gate_size = 0
+    if fields.value("attn_output_gate"):
+        gate_size = n_heads * head_size
     return Attention(
         n_heads,
         fields.count("num_key_value_heads", otherwise=n_heads, most=n_heads),
         head_size,
-        value_size=value_size if value_size != head_size else None,
-        gate_size=n_heads * head_size if is_gated else 0,
+        value_size=_unlike(fields.optional_count("v_head_dim"), head_size),
+        gate_size=gate_size,
     )
+
+
+def _unlike(value_size: int | None, head_size: int) -> int | None:
+    """The size of the heads of values, where it is not that of keys."""
+    return None if value_size == head_size else value_size
 
 
 def _global(architecture: str, fields: Values, full: Attention) -> Attention:
@@ -171,7 +185,7 @@ def _windowed(architecture: str, fields: Values, full: Attention, max_length: in
             fields.count("swa_num_attention_heads", otherwise=full.n_heads),
             fields.count("swa_num_key_value_heads", otherwise=full.n_kv_heads),
             head_size,
-            value_size=value_size if value_size != head_size else None,
+            value_size=_unlike(value_size, head_size),
         )
     other = fields.config.get("attention_other_setting")
     if isinstance(other, dict):
@@ -180,13 +194,11 @@ def _windowed(architecture: str, fields: Values, full: Attention, max_length: in
     return _bounded(made, fields.count("sliding_window"), max_length)
 
 
-def _chunked(fields: Values, full: Attention, max_length: int) -> Attention:
-    """Attention inside chunks holds half a chunk in the mean, and a whole one at most, which is counted."""
-    return _bounded(full, fields.count("attention_chunk_size"), max_length)
-
-
 def _bounded(full: Attention, n_tokens: int, max_length: int) -> Attention:
-    return full if n_tokens >= max_length else full._replace(window=n_tokens)
+    """Attention to the last `n_tokens`; without a window where no sequence is longer."""
+    if n_tokens >= max_length:
+        return full
+    return full._replace(window=n_tokens)
 
 
 def _linear(fields: Values) -> LinearAttention:
@@ -201,10 +213,12 @@ def _linear(fields: Values) -> LinearAttention:
 
 def _latent(fields: Values, n_layers: int) -> Sequence[LatentAttention]:
     """Latent attention; where blocks have an index, some take that of a block before."""
-    rank = fields.config.get("q_lora_rank")
+    query_rank: int | None = None
+    if fields.config.get("q_lora_rank") is not None:
+        query_rank = fields.count("q_lora_rank")
     made = LatentAttention(
         n_heads=fields.count("num_attention_heads"),
-        query_rank=fields.count("q_lora_rank") if rank is not None else None,
+        query_rank=query_rank,
         latent_size=fields.count("kv_lora_rank"),
         rope_size=fields.count("qk_rope_head_dim"),
         head_size=fields.count("qk_nope_head_dim"),
@@ -218,7 +232,7 @@ def _latent(fields: Values, n_layers: int) -> Sequence[LatentAttention]:
 
 
 def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequence[str]:
-    """By block, what it attends to.
+    """The kind of attention of every block.
 
     Raises:
         UnreadableModel: the kinds are others, or not as many as the blocks.
@@ -230,7 +244,8 @@ def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequen
         return [_FULL] * n_layers
     if kinds is not None:
         return _listed_kinds(kinds, fields, n_layers)
-    if (pattern := fields.per_block("hybrid_layer_pattern", n_layers)) is not None:  # of MiMo
+    pattern = fields.per_block("hybrid_layer_pattern", n_layers)
+    if pattern is not None:  # of MiMo
         return [_SLIDING if each else _FULL for each in pattern]
     if fields.defaults.get("chunk_pattern"):
         return [_CHUNKED if (i + 1) % fields.count("chunk_pattern") else _FULL for i in every]
@@ -242,26 +257,34 @@ def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequen
 
 
 def _listed_kinds(kinds: Any, fields: Values, n_layers: int) -> Sequence[str]:
-    able = {_FULL, _SLIDING}
-    able |= {_CHUNKED} if fields.value("attention_chunk_size") else set()
-    able |= {_LINEAR} if fields.config.get("linear_num_key_heads") else set()
-    n_more = fields.optional_count("num_nextn_predict_layers") or 0  # blocks that predict more words are listed, too
+    able = [_FULL, _SLIDING]
+    if fields.value("attention_chunk_size"):
+        able.append(_CHUNKED)
+    if fields.config.get("linear_num_key_heads"):
+        able.append(_LINEAR)
+    n_more = fields.optional_count("num_nextn_predict_layers") or 0  # blocks that predict more tokens are listed, too
     if isinstance(kinds, list) and len(kinds) == n_layers + n_more:
         kinds = kinds[:n_layers]
-    if not isinstance(kinds, list) or len(kinds) != n_layers or not able.issuperset(map(str, kinds)):
-        names = " and ".join(kind for kind in (_FULL, _SLIDING, _CHUNKED, _LINEAR) if kind in able)
+    if not isinstance(kinds, list) or len(kinds) != n_layers or not set(map(str, kinds)).issubset(able):
+        names = " and ".join(able)
         raise UnreadableModel(f"layer_types must be {n_layers} of {names}, got {kinds!r:.60} in {fields.name}")
-    return kinds if fields.value("sliding_window") else [_FULL if kind == _SLIDING else kind for kind in kinds]
+    if fields.value("sliding_window"):
+        return kinds
+    return [_FULL if kind == _SLIDING else kind for kind in kinds]  # a window needs a size
 
 
 def _windowed_blocks(fields: Values, every: range) -> Sequence[int]:
     """The numbers of the blocks whose attention has a window, where no list says it."""
     if "max_window_layers" in fields.defaults:
-        first = fields.value("max_window_layers") if fields.value("use_sliding_window") else None
-        return every[first:] if isinstance(first, int) and first >= 0 else ()
+        first = fields.value("max_window_layers")
+        if fields.value("use_sliding_window") and isinstance(first, int) and first >= 0:
+            return every[first:]
+        return ()
     if "sliding_window_pattern" in fields.defaults:
         pattern = fields.value("sliding_window_pattern", fields.config.get("_sliding_window_pattern"))
-        return [layer for layer in every if isinstance(pattern, int) and pattern > 0 and (layer + 1) % pattern]
+        if isinstance(pattern, int) and pattern > 0:
+            return [layer for layer in every if (layer + 1) % pattern]
+        return ()
     return every if "sliding_window" in fields.defaults else ()
 
 
@@ -271,13 +294,9 @@ def _of_nemotron(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
     pattern = fields.config.get("hybrid_override_pattern")
     if listed is None and isinstance(pattern, str):
         listed = [_OF_SIGNS.get(sign, sign) for sign in pattern]
-    if (
-        not isinstance(listed, list)
-        or len(listed) != n_layers
-        or not set(_OF_SIGNS.values()).issuperset(map(str, listed))
-    ):
-        kinds = ", ".join(_OF_SIGNS.values())
-        raise UnreadableModel(f"blocks must be {n_layers} of {kinds}, got {listed!r:.60} in {fields.name}")
+    kinds = _OF_SIGNS.values()
+    if not isinstance(listed, list) or len(listed) != n_layers or not set(map(str, listed)).issubset(kinds):
+        raise UnreadableModel(f"blocks must be {n_layers} of {', '.join(kinds)}, got {listed!r:.60} in {fields.name}")
     of_kind: dict[str, Callable[[], BlockKind]] = {
         "mamba": lambda: BlockKind(_state_space(fields), None),
         "attention": lambda: BlockKind(_nemotron_attention(fields), None),
@@ -289,9 +308,11 @@ def _of_nemotron(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
 
 
 def _nemotron_attention(fields: Values) -> Attention:
-    size = fields.config.get("attention_head_dim")
     full = _full(fields)
-    return full._replace(head_size=size) if isinstance(size, int) and "head_dim" not in fields.config else full
+    size = fields.config.get("attention_head_dim")  # what some configs have instead of head_dim
+    if isinstance(size, int) and "head_dim" not in fields.config:
+        return full._replace(head_size=size)
+    return full
 
 
 def _ungated_experts(fields: Values) -> Experts:
@@ -320,9 +341,9 @@ def _of_block_configs(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
     hidden_size, n_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     made: list[BlockKind] = []
     for block in fields.per_block("block_configs", n_layers) or ():
-        attention, feed_forward = (
-            block.get(part) if isinstance(block, dict) else None for part in ("attention", "ffn")
-        )
+        attention, feed_forward = None, None
+        if isinstance(block, dict):
+            attention, feed_forward = block.get("attention"), block.get("ffn")
         if not isinstance(attention, dict) or not isinstance(feed_forward, dict):
             raise UnreadableModel(f"block_configs must have attention and ffn, got {block!r:.60} in {fields.name}")
         if attention.get("replace_with_linear") or feed_forward.get("replace_with_linear"):
@@ -337,6 +358,6 @@ def _of_block_configs(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
             if not isinstance(factor, int | float) or not 0 < factor < _MAX_FACTOR:
                 raise UnreadableModel(f"ffn_mult must be a number above 0, got {factor!r:.40} in {fields.name}")
             size = int(2 * factor * hidden_size / 3)
-            dense = Dense(-(-size // 256) * 256)
+            dense = Dense(-(-size // 256) * 256)  # the class rounds up to a multiple of 256
         made.append(BlockKind(own, dense))
     return tuple(made)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from itertools import accumulate
 
-from autoauto.records.costs.blocks import Attention, BlockKind, LatentAttention, LinearAttention, StateSpace
+from autoauto.records.costs.blocks import Attention, BlockKind, LatentAttention, LinearAttention, Mixer, StateSpace
 from autoauto.records.costs.decoder import BlockPart, Decoder
 from autoauto.records.layers import Block, Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.units import GIB, MIB
@@ -31,7 +31,7 @@ def graph_of(decoder: Decoder) -> LayerGraph:
 
 
 def notes_of(decoder: Decoder) -> tuple[str, ...]:
-    """What the model of costs assumes of a decoder, a sentence each."""
+    """The assumptions of the cost model about a decoder, a sentence each."""
     notes = list(decoder.checkpoint.notes)
     if decoder.architecture.startswith("Gemma"):
         notes.append("The two norms behind attention and feed-forward layer of Gemma are not counted.")
@@ -42,10 +42,14 @@ def notes_of(decoder: Decoder) -> tuple[str, ...]:
 
 
 def _kind_notes(decoder: Decoder) -> Iterator[str]:
-    """What blocks attend to, and what a sequence holds."""
+    """Sentences on the attention of blocks, and on the memory of a sequence."""
     length = decoder.checkpoint.max_length or 1
-    kinds = (decoder.block_kinds[number].attention for number in decoder.block_order)
-    attentions = Counter(each._replace(indexer=None) if isinstance(each, LatentAttention) else each for each in kinds)
+    attentions: Counter[Mixer | None] = Counter()
+    for number in decoder.block_order:
+        attention = decoder.block_kinds[number].attention
+        if isinstance(attention, LatentAttention):  # blocks with and without an index of their own cache the same
+            attention = attention._replace(indexer=None)
+        attentions[attention] += 1
     for attention, n in attentions.items():
         blocks = f"{n} of {decoder.n_layers} blocks"
         if isinstance(attention, Attention) and attention.window is not None:
@@ -71,19 +75,20 @@ def _block_weights(decoder: Decoder, kind: BlockKind) -> dict[str, int]:
 
 
 def _tensors(decoder: Decoder) -> tuple[Tensor, ...]:
-    """Tokens, hidden vectors and logits, then weights: embedding, those of every block, norm, head where it has one."""
-    last, hidden = decoder.n_layers + 2, decoder.hidden_size
+    """Tokens, hidden vectors and logits, then the weights of the embedding, the blocks, the norm, an untied head."""
+    last, hidden = decoder.n_layers + 2, decoder.hidden_size  # of the head: embedding, blocks and norm come first
     activations = [Tensor("tokens", (1,), 0, "int64", -1, 0)]
     activations += [Tensor(f"hidden.{i}", (1, hidden), 0, "float", i, i + 1) for i in range(last)]
     activations.append(Tensor("logits", (1, decoder.vocabulary_size), 0, "float", last, last + 1))
-    table_use = last if decoder.is_tied else 0
+    table_use = last if decoder.is_tied else 0  # the head reads a tied table once more
     weights = [_weight("embed_tokens", decoder.table_weights, table_use)]
     of_kinds = [_block_weights(decoder, kind) for kind in decoder.block_kinds]
     for i, kind in enumerate(decoder.block_order):
         weights += [_weight(f"layers.{i}.{name}", n, i + 1) for name, n in of_kinds[kind].items()]
     weights.append(_weight("norm", hidden, last - 1))
-    head = [] if decoder.is_tied else [_weight("lm_head", decoder.table_weights, last)]
-    return (*activations, *weights, *head)
+    if not decoder.is_tied:
+        weights.append(_weight("lm_head", decoder.table_weights, last))
+    return (*activations, *weights)
 
 
 def _weight(name: str, n_elements: int, last_use: int) -> Tensor:
@@ -96,7 +101,9 @@ def _layers(decoder: Decoder) -> tuple[Layer, ...]:
     n_of_kinds = [len(_block_weights(decoder, kind)) for kind in decoder.block_kinds]
     starts = list(accumulate((n_of_kinds[kind] for kind in decoder.block_order), initial=first_weight + 1))
     norm = starts[-1]
-    table = "embed_tokens" if decoder.is_tied else None
+    head, table = norm + 1, None
+    if decoder.is_tied:
+        head, table = first_weight, "embed_tokens"
 
     def layer(index: int, name: str, op: str, weights: tuple[int, ...], tied: str | None = None) -> Layer:
         output = index + 1  # the tensor of layer i stands behind the tokens and those of the layers before it
@@ -106,9 +113,8 @@ def _layers(decoder: Decoder) -> tuple[Layer, ...]:
         weights = tuple(range(starts[i], starts[i + 1]))
         return layer(i + 1, f"model.layers.{i}", f"{BLOCK}{decoder.block_order[i] or ''}", weights)
 
-    return (
-        layer(0, "model.embed_tokens", EMBEDDING, (first_weight,), table),
-        *map(block, range(decoder.n_layers)),
-        layer(last - 1, "model.norm", NORM, (norm,)),
-        layer(last, "lm_head", HEAD, (first_weight if decoder.is_tied else norm + 1,), table),
-    )
+    layers = [layer(0, "model.embed_tokens", EMBEDDING, (first_weight,), table)]
+    layers += map(block, range(decoder.n_layers))
+    layers.append(layer(last - 1, "model.norm", NORM, (norm,)))
+    layers.append(layer(last, "lm_head", HEAD, (head,), table))
+    return tuple(layers)

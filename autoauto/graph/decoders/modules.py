@@ -1,4 +1,4 @@
-"""Modules of decoders: names of those of a part of a block, `shards_of`, and which are meant, `ModuleNames`."""
+"""Names of modules of decoders: of a part of a block, `shards_of`, and in the lists of a config, `ModuleNames`."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ _OF_CLASSES: Mapping[str, Shards] = {
         BlockPart.SHARED: _in("mixer.shared_experts", _GATED[1:]),
     },
 }
-"""What classes whose names begin so name otherwise."""
+"""Names that differ in classes, by the beginning of the name of the class."""
 _PREFIXES = {False: ("model.", "backbone."), True: ("model.", "model.language_model.", "language_model.model.")}
-"""Of the names of blocks, of models of text and of others."""
+"""Of the names of blocks, by whether the model has other parts besides text."""
 _FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-"""What engines call modules that they compute as one."""
+"""Modules that engines compute as one, by the name of the fused module."""
 _NOT_IN_PARTS = ("mlp.gate", "block_sparse_moe.gate", "input_layernorm", "post_attention_layernorm", "lm_head")
 """Modules that have 16 bits in any case."""
 _MAX_PATTERN = 2_000
@@ -72,14 +72,15 @@ _REPEATED_GROUP = re.compile(r"\)[*+{]")
 
 
 def shards_of(architecture: str, kind: BlockKind, numbers: Sequence[int]) -> dict[BlockPart, Sequence[str]]:
-    """The modules of every part of a block; of experts those with these numbers."""
+    """The modules of every part of a block; of its experts only those with the given numbers."""
     own = next((shards for name, shards in _OF_CLASSES.items() if architecture.startswith(name)), {})
     named = dict(_COMMON) | dict(own) | dict(_of_attention(kind))
     shards: dict[BlockPart, Sequence[str]] = {part: named[part] for part in kind.part_weights(1, 1)}
     if isinstance(kind.feed_forward, Experts):
-        of_one = shards[BlockPart.EXPERTS]
-        every = (module.format(number) for number in numbers for module in of_one)
-        shards[BlockPart.EXPERTS] = tuple(dict.fromkeys(every))
+        modules: list[str] = []
+        for number in numbers:
+            modules += [module.format(number) for module in shards[BlockPart.EXPERTS]]
+        shards[BlockPart.EXPERTS] = tuple(dict.fromkeys(modules))  # of a module of all experts once
     return shards
 
 
@@ -97,7 +98,7 @@ def _of_attention(kind: BlockKind) -> Shards:
 
 
 def module_names(architecture: str, layer: int, shard: str) -> Sequence[str]:
-    """What checkpoints and engines call a module."""
+    """The names that checkpoints and engines have for a module."""
     prefixes = _PREFIXES[architecture.endswith("ForConditionalGeneration")]
     return [f"{prefix}layers.{layer}.{shard}" for prefix in prefixes]
 
@@ -106,15 +107,25 @@ class ModuleNames:
     """Modules by name, by a part of it (`self_attn`), by a regular expression (`re:.*mlp.*`) or with stars."""
 
     def __init__(self, listed: Iterable[object], where: str, *, loose: bool = False) -> None:
-        """Take a list as a config has it; `loose` names stand anywhere in the name of a module, as those of AWQ."""
-        texts = [text for each in listed if isinstance(each, str) and each for text in _unfused(each)]
-        self._literals = {text.strip(".") for text in texts if not _is_pattern(text)}
-        self._patterns = [pattern for text in texts if _is_pattern(text) for pattern in _patterns(text, where)]
-        known = {part for name in _NOT_IN_PARTS for part in _parts(name)} if loose else set()
-        self._loose = [text for text in self._literals if text not in known] if loose else []
+        """Take the list of a config. A `loose` name, as in lists of AWQ, may be any part of the name of a module."""
+        self._literals: set[str] = set()
+        self._patterns: list[re.Pattern[str]] = []
+        self._loose: set[str] = set()
+        texts: list[str] = []
+        for each in listed:
+            if isinstance(each, str) and each:
+                texts += _unfused(each)
+        for text in texts:
+            if _is_pattern(text):
+                self._patterns += _patterns(text, where)
+            else:
+                self._literals.add(text.strip("."))
+        if loose:
+            # "mlp.gate" must not mean every module whose name holds it: "mlp.gate_proj" is another one.
+            self._loose = self._literals.difference(*map(_parts, _NOT_IN_PARTS))
 
     def has(self, names: Iterable[str]) -> bool:
-        """Whether a module is meant that has any of these names."""
+        """True if the list has a module that is called by any of these names."""
         return any(self._has(name) for name in names)
 
     def _has(self, name: str) -> bool:
@@ -124,20 +135,21 @@ class ModuleNames:
 
     def experts(self) -> Iterator[int]:
         """Numbers of experts that are named."""
-        for text in (*self._literals, *(pattern.pattern for pattern in self._patterns)):
+        for text in [*self._literals, *(pattern.pattern for pattern in self._patterns)]:
             yield from map(int, re.findall(r"experts\W{1,4}(\d{1,6})", text))
 
 
 def _unfused(text: str) -> Sequence[str]:
-    """A name, and those of the modules that an engine computes as this one.
+    """A name, and the names of the modules that an engine fuses under it.
 
     >>> _unfused("mlp.gate_up_proj")
     ['mlp.gate_up_proj', 'mlp.gate_proj', 'mlp.up_proj']
     """
-    return [
-        text,
-        *(text.replace(fused, each) for fused, modules in _FUSED.items() if fused in text for each in modules),
-    ]
+    names = [text]
+    for fused, modules in _FUSED.items():
+        if fused in text:
+            names += [text.replace(fused, each) for each in modules]
+    return names
 
 
 def _parts(name: str) -> Iterator[str]:
@@ -157,7 +169,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _patterns(text: str, where: str) -> list[re.Pattern[str]]:
-    """The regular expression after `re:`; of others what they mean with stars, and as one."""
+    """The regular expression after `re:`. Another text is read with stars, and as a regular expression if it is one."""
     if text.startswith("re:"):
         return [_compiled(text.removeprefix("re:"), where)]
     with_stars = re.compile(f"{translate(text)}|{translate(f'{text}.*')}")

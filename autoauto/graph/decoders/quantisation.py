@@ -2,7 +2,7 @@
 
     a matrix of a block ── named by ignore, modules_to_not_convert, exclude_modules, "-:" of dynamic ── bf16
                         ── named by a target of config_groups, quantized_layers, dynamic ────────────── its own format
-                        ── any other ────────────────────────────────────────────────────────────────── the usual one
+                        ── any other ────────────────────────────────────────────────────────────────── the default
 
 Rules are those of compressed-tensors, AWQ, GPTQ, fp8 and ModelOpt as engines read them [quantisation-configs].
 """
@@ -30,7 +30,7 @@ _ALGORITHMS = {
     "w8a16": WeightFormat.INT8,
     "w8a8_sq_per_channel": WeightFormat.INT8_W8A8,
 }
-"""What ModelOpt calls formats."""
+"""Formats by their names in ModelOpt."""
 _OF_BITS = {4: WeightFormat.INT4, 8: WeightFormat.INT8}
 _FP8_BLOCK = [128, 128]
 
@@ -58,25 +58,28 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
     rules = _rules(decoder, entry)
     kinds = [decoder.block_kinds[number] for number in decoder.block_order]
     formats = [_of_block(decoder, layer, kind, rules) for layer, kind in enumerate(kinds)]
-    weights: Counter[PartFormat] = Counter()
+    n_weights: Counter[PartFormat] = Counter()
     for kind, of_parts in zip(kinds, formats, strict=True):
         for part, n in kind.part_weights(decoder.hidden_size, 1).items():
-            weights[of_parts[part]] += n * (of_parts[part] != IN_BF16)
-    main = weights.most_common(1)[0][0]
-    blocks = tuple(
-        kind._replace(unlike=tuple((part, stored) for part, stored in of_parts.items() if stored != main))
-        for kind, of_parts in zip(kinds, formats, strict=True)
-    )
+            # Parts in bf16 count nothing: the main format is bf16 only where no part is quantised.
+            n_weights[of_parts[part]] += 0 if of_parts[part] == IN_BF16 else n
+    main = n_weights.most_common(1)[0][0]
+    blocks: list[BlockKind] = []
+    for kind, of_parts in zip(kinds, formats, strict=True):
+        unlike = [(part, stored) for part, stored in of_parts.items() if stored != main]
+        blocks.append(kind._replace(unlike=tuple(unlike)))
     notes = list(_notes(blocks, main))
-    if rules.may_hold_head and rules.of(("lm_head",)) != IN_BF16 and not decoder.is_tied:
-        notes.append(f"The head is counted in bf16; the checkpoint stores it in {rules.of(('lm_head',)).weights}.")
-    return StoredFormats(main, blocks, tuple(notes))
+    head = rules.of(("lm_head",))
+    if rules.may_hold_head and head != IN_BF16 and not decoder.is_tied:
+        notes.append(f"The head is counted in bf16; the checkpoint stores it in {head.weights}.")
+    return StoredFormats(main, tuple(blocks), tuple(notes))
 
 
 def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> dict[BlockPart, PartFormat]:
     """The formats of the parts of a block."""
     numbers: set[int] = set()
     if isinstance(kind.feed_forward, Experts):
+        # Experts that no rule names have one format: the first and the last one stand for them.
         n_experts = kind.feed_forward.n_experts
         numbers = {0, n_experts - 1, *rules.named_experts(n_experts)}
     parts = shards_of(decoder.architecture, kind, sorted(numbers))
@@ -88,18 +91,18 @@ def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> d
 
 
 def _notes(blocks: Sequence[BlockKind], main: PartFormat) -> Iterator[str]:
-    """Which parts of which blocks are stored otherwise than most."""
-    layers: dict[tuple[BlockPart, PartFormat], list[int]] = defaultdict(list)
-    have: dict[BlockPart, list[int]] = defaultdict(list)
+    """Sentences on the parts of blocks that are not stored in the main format."""
+    have: dict[BlockPart, list[int]] = defaultdict(list)  # the blocks that have a part
+    differ: dict[tuple[BlockPart, PartFormat], list[int]] = defaultdict(list)
     for layer, kind in enumerate(blocks):
         for part in kind.part_weights(1, 1):
             have[part].append(layer)
         for unlike in kind.unlike:
-            layers[unlike].append(layer)
-    parts: dict[str, list[tuple[BlockPart, PartFormat]]] = defaultdict(list)
-    for unlike, numbers in layers.items():
-        is_of_all = numbers == have[unlike[0]] and len(numbers) > 1
-        parts["every block" if is_of_all else _named(numbers, len(blocks))].append(unlike)
+            differ[unlike].append(layer)
+    parts: dict[str, list[tuple[BlockPart, PartFormat]]] = defaultdict(list)  # by the name of their blocks
+    for unlike, layers in differ.items():
+        is_of_all = layers == have[unlike[0]] and len(layers) > 1
+        parts["every block" if is_of_all else _named(layers, len(blocks))].append(unlike)
     for name, formats in parts.items():
         rest = f", the rest is in {main.weights}" if name == "every block" else ""
         yield f"Of {name}, {_said(tuple(formats))}{rest}."
@@ -112,7 +115,7 @@ def _named(numbers: Sequence[int], n_layers: int) -> str:
 
 
 def _said(formats: PartFormats) -> str:
-    """Parts and their formats.
+    """Parts and their formats in words.
 
     >>> _said(((BlockPart.QKV, IN_BF16), (BlockPart.OUTPUT, IN_BF16)))
     'qkv_proj, o_proj are in bf16'
@@ -120,7 +123,8 @@ def _said(formats: PartFormats) -> str:
     parts: dict[PartFormat, list[str]] = defaultdict(list)
     for part, stored in formats:
         parts[stored].append(part)
-    return ", ".join(f"{', '.join(names)} are in {stored.weights}" for stored, names in parts.items())
+    texts = [f"{', '.join(names)} are in {stored.weights}" for stored, names in parts.items()]
+    return ", ".join(texts)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
@@ -135,14 +139,17 @@ def _ranges(numbers: Sequence[int]) -> str:
             ranges[-1][1] = number
         else:
             ranges.append([number, number])
-    return ", ".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges[:8])
+    texts: list[str] = []
+    for first, last in ranges[:8]:
+        texts.append(str(first) if first == last else f"{first}-{last}")
+    return ", ".join(texts)
 
 
 def _format_of(decoder: Decoder, layer: int, shards: Sequence[str], rules: _Rules) -> PartFormat:
     """The format of a part of a block, whose modules must have one: engines compute them together."""
     formats = {rules.of(module_names(decoder.architecture, layer, shard)): shard for shard in shards}
     if len(formats) == 1:
-        return next(iter(formats))
+        return formats.popitem()[0]
     said = " and ".join(f"{shard} in {stored.weights}" for stored, shard in formats.items())
     raise UnreadableModel(
         f"modules that engines compute together must have one format, got {said} in block {layer} of {decoder.name}"
@@ -168,14 +175,18 @@ class _Rules(NamedTuple):
 
     def named_experts(self, n_experts: int) -> set[int]:
         """Numbers of experts that rules name."""
-        return {number for rule, _ in self.rules for number in rule.experts() if number < n_experts}
+        numbers: set[int] = set()
+        for rule, _ in self.rules:
+            numbers.update(rule.experts())
+        return {number for number in numbers if number < n_experts}
 
 
 def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
-    method = str(entry.get("quant_method") or "").lower()
-    listed = [each for key in _EXCLUDED for each in _list(entry.get(key))]
+    method, algorithm = _text(entry, "quant_method"), _text(entry, "quant_algo")
+    listed: list[object] = []
+    for key in _EXCLUDED:
+        listed += _list(entry.get(key))
     excluded = (ModuleNames(listed, decoder.name, loose=method == "awq"), IN_BF16)
-    algorithm = str(entry.get("quant_algo") or "").lower()
     if algorithm == "mixed_precision":
         return _Rules((excluded, *_of_layers(decoder.name, entry)), IN_BF16)
     if not algorithm and (method == "compressed-tensors" or entry.get("config_groups")):
@@ -188,8 +199,20 @@ def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
 
 
 def _list(value: object) -> Sequence[object]:
-    """A list of a config; one name alone is a list of it."""
-    return value if isinstance(value, list) else [value] if isinstance(value, str) else ()
+    """A list of a config; a text is a list of one name, and anything else an empty one."""
+    if isinstance(value, list):
+        return value
+    return [value] if isinstance(value, str) else []
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    """The name of a method or an algorithm in small letters; empty where there is none."""
+    return str(entry.get(key) or "").lower()
+
+
+def _group_size(size: object) -> int | None:
+    """How many weights have a scale in common; None where the groups are rows, or all."""
+    return size if isinstance(size, int) and size > 0 else None
 
 
 def _of_layers(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[ModuleNames, PartFormat]]:
@@ -208,26 +231,33 @@ def _of_gptq(name: str, entry: Mapping[str, Any]) -> _Rules:
     typical = _method_format(name, entry)
     rules: list[tuple[ModuleNames, PartFormat]] = []
     dynamic = entry.get("dynamic")
-    for text, change in dynamic.items() if isinstance(dynamic, Mapping) else ():
+    overrides = dynamic.items() if isinstance(dynamic, Mapping) else ()
+    for text, change in overrides:
         pattern = ModuleNames([f"re:{text.removeprefix('-:').removeprefix('+:')}"], name)
-        changed = {**entry, **(change if isinstance(change, Mapping) else {})}
-        rules.append((pattern, IN_BF16 if text.startswith("-:") else _method_format(name, changed)))
-    only = [each for group in _list(entry.get("modules_in_block_to_quantize")) for each in _list(group) or [group]]
+        stored = IN_BF16
+        if not text.startswith("-:"):
+            stored = _method_format(name, {**entry, **change} if isinstance(change, Mapping) else entry)
+        rules.append((pattern, stored))
+    only: list[object] = []
+    for group in _list(entry.get("modules_in_block_to_quantize")):
+        only += _list(group) or [group]
     if only:
         return _Rules((*rules, (ModuleNames(only, name), typical)), IN_BF16)
     return _Rules(tuple(rules), typical, may_hold_head=bool(entry.get("lm_head")))
 
 
 def _of_groups(name: str, entry: Mapping[str, Any]) -> _Rules:
-    """The schemes of compressed-tensors: one that names a module comes before one of all linear layers."""
+    """The schemes of compressed-tensors; one of all linear layers is the default where no scheme names a module."""
     sparsity = entry.get("sparsity_config")
     if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
         raise UnreadableModel(f"weights must be dense, got {sparsity.get('format')!r:.40} in {name}")
     groups = entry.get("config_groups")
-    if not isinstance(groups, Mapping) or not groups or not all(isinstance(each, Mapping) for each in groups.values()):
+    are_schemes = isinstance(groups, Mapping) and all(isinstance(each, Mapping) for each in groups.values())
+    if not groups or not are_schemes:
         raise UnreadableModel(f"compressed-tensors needs config_groups of schemes, got {groups!r:.40} in {name}")
     rules: list[tuple[ModuleNames, PartFormat]] = []
     default = IN_BF16
+    # From the last scheme to the first: the default is that of the first one of linear layers.
     for group in reversed(list(groups.values())):
         stored = _scheme_format(name, group)
         targets = _list(group.get("targets")) or ["Linear"]
@@ -246,8 +276,7 @@ def _scheme_format(name: str, group: Mapping[str, Any]) -> PartFormat:
     of_input = None
     if isinstance(activations, Mapping):
         of_input = (activations.get("type", "int"), activations.get("num_bits", 8))
-    size = weights.get("group_size")
-    size = size if isinstance(size, int) and size > 0 else None
+    size = _group_size(weights.get("group_size"))
     strategy = weights.get("strategy") or ("group" if size else "tensor")
     made: WeightFormat | None = None
     if kind == of_input == ("float", 8) and strategy == "block" and weights.get("block_structure") == _FP8_BLOCK:
@@ -271,10 +300,8 @@ def _scheme_format(name: str, group: Mapping[str, Any]) -> PartFormat:
 
 def _method_format(name: str, entry: Mapping[str, Any]) -> PartFormat:
     """The format that a method or an algorithm has for all modules."""
-    method = str(entry.get("quant_method") or "").lower()
-    algorithm = str(entry.get("quant_algo") or "").lower()
-    size = entry.get("group_size", entry.get("q_group_size"))
-    size = size if isinstance(size, int) and size > 0 else None
+    method, algorithm = _text(entry, "quant_method"), _text(entry, "quant_algo")
+    size = _group_size(entry.get("group_size", entry.get("q_group_size")))
     if algorithm:
         if algorithm in _ALGORITHMS:
             return PartFormat(_ALGORITHMS[algorithm], size)

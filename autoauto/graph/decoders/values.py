@@ -10,6 +10,18 @@ from autoauto.records.errors import UnreadableModel
 _ASSUMED = ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings")
 
 
+def whole_number(value: object, key: str, where: object, most: int, minimum: int = 1) -> int:
+    """The value of a key, if it is a whole number within bounds; `where` names the file.
+
+    Raises:
+        UnreadableModel: it is no such number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
+        given = "none" if value is None else repr(value)[:40]
+        raise UnreadableModel(f"{key} must be a whole number from {minimum} to {most:,}, got {given} in {where}")
+    return value
+
+
 class Values(NamedTuple):
     """Values of a config, with the defaults of its class."""
 
@@ -18,10 +30,12 @@ class Values(NamedTuple):
     defaults: Mapping[str, int | None]
 
     def value(self, key: str, otherwise: object = None) -> Any:
-        """What the config says; where it does not say it `otherwise`, or else what its class does."""
+        """The value of a key in the config; where it is missing `otherwise`, or else the default of the class."""
         if key in self.config:
             return self.config[key]
-        return self.defaults.get(key) if otherwise is None else otherwise
+        if otherwise is not None:
+            return otherwise
+        return self.defaults.get(key)
 
     def count(self, key: str, otherwise: int | None = None, most: int = 2**31) -> int:
         """A positive number; `otherwise` where it is null, or missing and without a default.
@@ -32,10 +46,7 @@ class Values(NamedTuple):
         value = self.value(key)
         if value is None:
             value = otherwise
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            given = "none" if value is None else repr(value)[:40]
-            raise UnreadableModel(f"{key} must be a whole number from 1 to {most:,}, got {given} in {self.name}")
-        return value
+        return whole_number(value, key, self.name, most)
 
     def optional_count(self, key: str) -> int | None:
         """A positive number; None where it is null, 0 or missing.
@@ -46,24 +57,23 @@ class Values(NamedTuple):
         return self.count(key) if self.config.get(key) else None
 
     def assumed(self) -> tuple[str, ...]:
-        """What is taken from the class."""
-        taken = [
-            f"{key} {self.defaults[key]:,}" for key in _ASSUMED if key not in self.config and self.defaults.get(key)
-        ]
-        return (f"The config leaves out what its class has: {', '.join(taken)}.",) if taken else ()
-
-    def first_count(self, keys: Sequence[str], most: int = 2**31) -> int:
-        """The positive number of the first of some keys that the config has, or else its class.
-
-        Raises:
-            UnreadableModel: it is no such number, or there is none.
-        """
-        return self.count(self.first_key(keys) or keys[0], most=most)
+        """A sentence on the values that the config leaves out, and the class has; none where it has them all."""
+        taken: list[str] = []
+        for key in _ASSUMED:
+            default = self.defaults.get(key)
+            if default and key not in self.config:
+                taken.append(f"{key} {default:,}")
+        if not taken:
+            return ()
+        return (f"The config leaves out what its class has: {', '.join(taken)}.",)
 
     def first_key(self, keys: Sequence[str]) -> str | None:
         """The first of some keys that the config has, or else its class; None where neither has one."""
-        able = [key for key in keys if self.config.get(key)] or [key for key in keys if self.defaults.get(key)]
-        return able[0] if able else None
+        for values in (self.config, self.defaults):
+            for key in keys:
+                if values.get(key):
+                    return key
+        return None
 
     def per_block(self, key: str, n_layers: int) -> Sequence[Any] | None:
         """A list with an entry a block; None where the config has none.

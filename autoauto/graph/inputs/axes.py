@@ -48,11 +48,12 @@ def describe(dims: Iterable[Dim]) -> str:
 
 def dims_of(entry: onnx.ValueInfoProto) -> tuple[Dim, ...]:
     """The axes of an input or output."""
-    return tuple(
-        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 1 else _axis_name(dim.dim_param)
-        for dim in entry.type.tensor_type.shape.dim
-    )
-
-
-def _axis_name(text: str) -> str:
-    return "" if _NO_NAME.fullmatch(text) else text
+    dims: list[Dim] = []
+    for dim in entry.type.tensor_type.shape.dim:
+        if dim.HasField("dim_value") and dim.dim_value >= 1:
+            dims.append(int(dim.dim_value))
+        elif _NO_NAME.fullmatch(dim.dim_param):
+            dims.append("")
+        else:
+            dims.append(dim.dim_param)
+    return tuple(dims)

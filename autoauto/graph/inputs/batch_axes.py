@@ -12,14 +12,14 @@ from autoauto.records.errors import BadInput
 from autoauto.records.layers import ModelInputs
 
 _GENERATED = re.compile(r".*_dynamic_axes_\d+")
-"""What an exporter calls an axis for which nobody had a name; it says no more than none."""
+"""Names that an exporter makes up for axes without a name; they mean nothing."""
 _BATCH = re.compile(r"bsz?|.*batch.*", re.IGNORECASE)
 _OFTEN_BATCH = re.compile(r"[bn]|bs|n(um)?_?(samples|examples|images|graphs)", re.IGNORECASE)
 """Which of several names is likely that of the batch, where none says so."""
 
 
 class Batch(NamedTuple):
-    """How a file says what the batch is.
+    """The batch axes of the inputs of a file, and the batch size where the file fixes it.
 
     Attributes:
         axes: the inputs that hold samples, with the axis along which they lie.
@@ -45,9 +45,12 @@ def likely_batch_axis(dims: Sequence[Dim]) -> int | None:
     >>> likely_batch_axis(("seq_len", 576)), likely_batch_axis((1, 3))
     (None, None)
     """
-    is_open = [axis for axis, dim in enumerate(dims) if isinstance(dim, str)]
-    named = next((axis for axis in is_open if says_batch(str(dims[axis]))), None)
-    return 0 if named is None and 0 in is_open and length_kind(str(dims[0])) is None else named
+    for axis, dim in enumerate(dims):
+        if isinstance(dim, str) and says_batch(dim):
+            return axis
+    if dims and isinstance(dims[0], str) and length_kind(dims[0]) is None:
+        return 0
+    return None
 
 
 def with_batch_axes(inputs: Sequence[Input], firsts: Collection[str]) -> list[Input]:
@@ -57,20 +60,36 @@ def with_batch_axes(inputs: Sequence[Input], firsts: Collection[str]) -> list[In
     a state (2, ?, 128). Where nothing points at a batch, it is the first axis that is open and first. First axes of
     several names are not all the batch (`batch_names`); `firsts` are those of the outputs.
     """
-    inputs = [each if each.is_given else each._replace(batch_axis=likely_batch_axis(each.dims)) for each in inputs]
-    if all(each.batch_axis is None for each in inputs):
-        first = next((each for each in inputs if not each.is_given and 0 in each.open_axes), None)
-        return [each._replace(batch_axis=0) if each is first else each for each in inputs]
-    names = {"", *batch_names(inputs, firsts)}
-    inputs = [each if each.is_given or batch_name(each) in names else each._replace(batch_axis=None) for each in inputs]
-    alike = {each.dims[each.batch_axis] for each in inputs if each.batch_axis is not None}
-    return [each if each.is_given or each.batch_axis is not None else _like_others(each, alike) for each in inputs]
+    axes = list(inputs)
+    for index, each in enumerate(inputs):
+        if not each.is_given:
+            axes[index] = each._replace(batch_axis=likely_batch_axis(each.dims))
+    if all(each.batch_axis is None for each in axes):
+        for index, each in enumerate(axes):
+            if not each.is_given and 0 in each.open_axes:
+                axes[index] = each._replace(batch_axis=0)
+                break
+        return axes
+    # Likely axes of other names than the batch are none. They go before the others are compared with those that stay.
+    names = {"", *batch_names(axes, firsts)}
+    for index, each in enumerate(axes):
+        if not each.is_given and batch_name(each) not in names:
+            axes[index] = each._replace(batch_axis=None)
+    alike = {each.dims[each.batch_axis] for each in axes if each.batch_axis is not None}
+    for index, each in enumerate(axes):
+        if not each.is_given and each.batch_axis is None:
+            axes[index] = _like_others(each, alike)
+    return axes
 
 
 def batch_name(each: Input) -> str:
     """The name of the batch axis of an input; empty where it has none, and where that has none that means anything."""
-    dim = "" if each.batch_axis is None else each.dims[each.batch_axis]
-    return dim if isinstance(dim, str) and not _GENERATED.fullmatch(dim) else ""
+    if each.batch_axis is None:
+        return ""
+    dim = each.dims[each.batch_axis]
+    if not isinstance(dim, str) or _GENERATED.fullmatch(dim):
+        return ""
+    return dim
 
 
 def batch_names(inputs: Sequence[Input], firsts: Collection[str]) -> list[str]:
@@ -81,8 +100,9 @@ def batch_names(inputs: Sequence[Input], firsts: Collection[str]) -> list[str]:
     names = dict.fromkeys(filter(None, map(batch_name, inputs)))
     given = {batch_name(each) for each in inputs if each.is_given}
     sure = [name for name in names if name in given or says_batch(name)]
-    likely = sorted(names, key=lambda name: (_OFTEN_BATCH.fullmatch(name) is None, name not in firsts))
-    return sure or likely[:1]
+    if sure or not names:
+        return sure
+    return [min(names, key=lambda name: (_OFTEN_BATCH.fullmatch(name) is None, name not in firsts))]
 
 
 def check_batch_is_open(inputs: Sequence[Input], firsts: Collection[str], given: ModelInputs) -> None:
@@ -92,25 +112,31 @@ def check_batch_is_open(inputs: Sequence[Input], firsts: Collection[str], given:
         BadInput: a name of `--shape` is that of the batch axis.
     """
     axes, lengths = dict(given.batch_axes), dict(given.shapes)
-    likely = [
-        each._replace(batch_axis=axes.get(each.name, likely_batch_axis(each.dims)), is_given=each.name in axes)
-        for each in inputs
-    ]
+    likely: list[Input] = []
+    for each in inputs:
+        axis = axes.get(each.name, likely_batch_axis(each.dims))
+        likely.append(each._replace(batch_axis=axis, is_given=each.name in axes))
     names = dict.fromkeys(filter(None, map(batch_name, likely)))
     if len(names) > 1 and names.keys() <= lengths.keys() and not any(map(says_batch, names)):
         return
     for name in batch_names(likely, firsts):
         if name in lengths and all(each.name != name for each in inputs):
             got = f"--shape {name}={lengths[name][0]}"
-            other = ", or say where the batch lies with --batch-axis INPUT=AXIS" if len(names) > 1 else ""
+            other = ""
+            if len(names) > 1:
+                other = ", or say where the batch lies with --batch-axis INPUT=AXIS"
             raise BadInput(f"{name!r} is the batch axis, its length is --batch-size, got {got}; leave it out{other}")
 
 
 def _like_others(each: Input, names: Collection[Dim]) -> Input:
     """An input whose batch axis has a name that the batch has elsewhere, or is its only open one and has none."""
     axes = each.open_axes
-    alike = [axis for axis in axes if (each.dims[axis] in names if each.dims[axis] else len(axes) == 1)]
-    return each._replace(batch_axis=alike[0] if alike else None)
+    for axis in axes:
+        name = each.dims[axis]
+        is_alike = name in names if name else len(axes) == 1
+        if is_alike:
+            return each._replace(batch_axis=axis)
+    return each
 
 
 def batches(inputs: Sequence[Input]) -> Iterator[Batch]:
@@ -119,17 +145,23 @@ def batches(inputs: Sequence[Input]) -> Iterator[Batch]:
     A state of a recurrent model has the batch on its second axis: (layers, batch, features). Where nothing says so, its
     length must be that of the batch. A first axis to which the user gave a length is not the batch.
     """
-    axes = [(each.name, each.batch_axis) for each in inputs if each.batch_axis is not None]
-    lengths = {each.dims[each.batch_axis] for each in inputs if each.batch_axis is not None}
-    is_open = any(isinstance(length, str) for length in lengths)
+    axes: dict[str, int] = {}
+    lengths: set[Dim] = set()
+    for each in inputs:
+        if each.batch_axis is not None:
+            axes[each.name] = each.batch_axis
+            lengths.add(each.dims[each.batch_axis])
     unnamed = [each for each in inputs if each.batch_axis is None and not each.is_given and each.dims]
     of_file = [each for each in unnamed if not each.first_is_given]
-    firsts = (dim for dim in (*lengths, *(each.dims[0] for each in of_file)) if isinstance(dim, int))
-    n_samples = 1 if is_open else next(firsts, 1)
-    if not is_open:
-        axes += [(each.name, 0) for each in of_file if each.dims[0] == n_samples]
-    fixed = None if is_open else n_samples
-    yield Batch(tuple(axes), fixed)
+    fixed: int | None = None
+    if all(isinstance(length, int) for length in lengths):
+        # The file fixes the batch: a batch axis says how many samples it has, or else the first axis of an input.
+        firsts = [*lengths, *(each.dims[0] for each in of_file)]
+        fixed = next((length for length in firsts if isinstance(length, int)), 1)
+        axes |= {each.name: 0 for each in of_file if each.dims[0] == fixed}
+    yield Batch(tuple(axes.items()), fixed)
+    n_samples = 1 if fixed is None else fixed
     states = {each.name: 1 for each in unnamed if len(each.dims) > 2 and each.dims[1] == n_samples}
-    if states and any(name not in states for name, _ in axes):
-        yield Batch(tuple({**dict(axes), **states}.items()), fixed)
+    # Another input must show that the second axis of a state is as long as the batch.
+    if states and not axes.keys() <= states.keys():
+        yield Batch(tuple((axes | states).items()), fixed)

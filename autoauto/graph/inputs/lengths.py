@@ -13,7 +13,7 @@ from autoauto.records.layers import Lengths
 
 
 class LengthKind(NamedTuple):
-    """What a length counts, the words in names of axes and inputs that say so, and sensible lengths."""
+    """A kind of length: what it counts, a pattern of names of such axes and inputs, and lengths to try."""
 
     counts: str
     words: str
@@ -76,7 +76,7 @@ class OpenAxes(BadInput):
 
 
 def length_kind(name: str) -> LengthKind | None:
-    """What the name of an axis or input says of its lengths.
+    """The kind of the lengths of an axis or an input, by its name; None where the name says nothing.
 
     >>> length_kind("height").counts, length_kind("n_rows")
     ('pixels', None)
@@ -93,7 +93,7 @@ def open_axes(inputs: Sequence[Input], batch_names: Sequence[str]) -> OpenAxes:
 
 
 def _counts(inputs: Sequence[Input]) -> Iterator[str]:
-    """What open axes count, where names tell; an axis that is called as what it counts says so itself."""
+    """Texts such as "height counts pixels", of open axes whose names do not hold the word itself."""
     counted: dict[str, str] = {}
     for each in inputs:
         for axis in each.open_axes:
@@ -102,25 +102,23 @@ def _counts(inputs: Sequence[Input]) -> Iterator[str]:
                 counted.setdefault(name or f"axis {axis} of {each.name!r}", kind.counts)
     for what in dict.fromkeys(counted.values()):
         names = [name for name, counts in counted.items() if counts == what]
-        yield f"{' and '.join(names)} count{'s' * (len(names) == 1)} {what}"
+        verb = "counts" if len(names) == 1 else "count"
+        yield f"{' and '.join(names)} {verb} {what}"
 
 
 def _texts(inputs: Sequence[Input], offer: int) -> tuple[str, ...]:
-    """What `--shape` takes for every axis that is open: by its name, and by the input where an axis has none."""
-    texts: list[str] = []
+    """Values of `--shape` for all open axes: by the names of axes, or by the input where an axis has no name."""
+    lengths: dict[str, str] = {}  # the first length of a name counts
     for each in inputs:
         names = [str(each.dims[axis]) for axis in each.open_axes]
         if all(name.isidentifier() for name in names):
-            lengths = [sensible(each.name, each.dims, axis, offer) for axis in each.open_axes]
-            texts += [f"{name}={length}" for name, length in zip(names, lengths, strict=True)]
+            for axis, name in zip(each.open_axes, names, strict=True):
+                lengths.setdefault(name, str(sensible(each.name, each.dims, axis, offer)))
         else:
             axes = [axis for axis in range(len(each.dims)) if axis != each.batch_axis]
-            lengths = [sensible(each.name, each.dims, axis, offer) for axis in axes]
-            texts.append(f"{each.name}={'x'.join(map(str, lengths))}")
-    seen: dict[str, str] = {}
-    for text in texts:
-        seen.setdefault(text.rpartition("=")[0], text)
-    return tuple(seen.values())
+            shape = [sensible(each.name, each.dims, axis, offer) for axis in axes]
+            lengths.setdefault(each.name, "x".join(map(str, shape)))
+    return tuple(f"{name}={text}" for name, text in lengths.items())
 
 
 def _argument(text: str) -> str:
@@ -133,18 +131,20 @@ def _argument(text: str) -> str:
 
 
 def sensible(name: str, dims: Sequence[Dim], axis: int, offer: int = 0) -> int:
-    """A length for an axis: its own, or what its name, the input's name, or the place in an image says."""
+    """A length for an axis: its own, or one that suits its name, the name of the input, or its position in an image."""
     dim = dims[axis]
     if isinstance(dim, int):
         return dim
     kind = _kind(name, dims, axis)
-    lengths = (*(_OTHER_LENGTHS if kind is None else kind.lengths), *_ROUND_LENGTHS)
-    return lengths[offer]
+    likely = _OTHER_LENGTHS if kind is None else kind.lengths
+    return (likely + _ROUND_LENGTHS)[offer]
 
 
 def _kind(name: str, dims: Sequence[Dim], axis: int) -> LengthKind | None:
-    """What an open axis of an input counts."""
+    """The kind of the length of an open axis."""
     kind, of_input = length_kind(str(dims[axis])), length_kind(name)
     if kind is None and len(dims) == _IMAGE_RANK and axis >= _IMAGE_RANK - 2:
-        return _IMAGE
-    return of_input if kind is None or (kind is _ANY and of_input is not None) else kind
+        return _IMAGE  # (samples, channels, height, width)
+    if kind is None or (kind is _ANY and of_input is not None):
+        return of_input
+    return kind

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import NamedTuple
 
 import onnx
@@ -49,12 +50,13 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
     """
     inputs = [_input(entry, given) for entry in model.graph.input]
     _check_names(model, inputs, given)
-    firsts = {str(dims[0]) for dims in map(dims_of, model.graph.output) if dims}
+    firsts = {str(dims[0]) for dims in map(dims_of, model.graph.output) if dims}  # of the outputs
     check_batch_is_open(inputs, firsts, given)
     known = [_with_lengths(each, given) for each in inputs]
     inputs = with_batch_axes(known, firsts)
     guessed = _guess([after for before, after in zip(known, inputs, strict=True) if before != after])
-    if left := [each for each in inputs if each.open_axes]:
+    left = [each for each in inputs if each.open_axes]
+    if left:
         raise open_axes(left, [name for name in map(batch_name, inputs) if name and not says_batch(name)])
     for batch in batches(inputs):
         open_batch = dict(batch.axes) if batch.fixed is None else {}
@@ -63,10 +65,12 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
 
 def _guess(inputs: Sequence[Input]) -> str:
     """Options to try where the axis taken for the batch has a name that usually means a length; else empty."""
-    for name, dims, axis, *_ in inputs:
-        if axis == 0 and not says_batch(str(dims[0])) and (kind := length_kind(str(dims[0]))):
-            lengths = "x".join(map(str, (kind.lengths[0], *dims[1:])))
-            return f"--batch-axis {name}=none --shape {name}={lengths}"
+    for each in inputs:
+        first = str(each.dims[0]) if each.batch_axis == 0 else ""
+        kind = length_kind(first)
+        if kind is not None and not says_batch(first):
+            lengths = "x".join(map(str, (kind.lengths[0], *each.dims[1:])))
+            return f"--batch-axis {each.name}=none --shape {each.name}={lengths}"
     return ""
 
 
@@ -87,9 +91,13 @@ def _input(entry: onnx.ValueInfoProto, given: ModelInputs) -> Input:
 def _check_names(model: onnx.ModelProto, inputs: Sequence[Input], given: ModelInputs) -> None:
     """Refuse names that are not in the model."""
     names = {each.name: each for each in inputs}
-    axes = {dim for each in inputs for dim in each.dims if isinstance(dim, str) and dim}
+    axes: set[str] = set()
+    for each in inputs:
+        axes.update(dim for dim in each.dims if isinstance(dim, str) and dim)
     outputs = [entry.name for entry in model.graph.output]
-    others = {name for node in all_nodes(model.graph) for name in (node.name, *node.output)}
+    others: set[str] = set()  # lengths that depend on data are given by the names of tensors and of loops
+    for node in all_nodes(model.graph):
+        others.update([node.name, *node.output])
     for name, lengths in given.shapes:
         if name not in names and name not in axes and name not in others:
             raise BadInput(f"there is no open axis or input {name!r}; {_offer(name, [*axes, *names])}")
@@ -101,9 +109,9 @@ def _check_names(model: onnx.ModelProto, inputs: Sequence[Input], given: ModelIn
         if axis is not None and axis >= len(names[name].dims):
             raise BadInput(f"input {name!r} has {len(names[name].dims)} axes, got --batch-axis {name}={axis}")
     for name, output in given.states:
-        if name not in names or output not in outputs:
-            wrong, known = (name, [*names]) if name not in names else (output, outputs)
-            raise BadInput(f"--state takes INPUT=OUTPUT of the model, it has no {wrong!r}; {_offer(wrong, known)}")
+        for end, known in ((name, list(names)), (output, outputs)):
+            if end not in known:
+                raise BadInput(f"--state takes INPUT=OUTPUT of the model, it has no {end!r}; {_offer(end, known)}")
 
 
 def _offer(word: str, known: Iterable[str]) -> str:
@@ -116,8 +124,9 @@ def _with_lengths(each: Input, given: ModelInputs) -> Input:
     by_name = {name: lengths[0] for name, lengths in given.shapes if len(lengths) == 1}
     axes = dict(given.batch_axes)
     dims = tuple(_length(dim, by_name) for dim in each.dims)
-    first_is_given = bool(dims) and dims[0] != each.dims[0]
-    named = Input(each.name, dims, axes.get(each.name), each.name in axes, first_is_given)
+    named = Input(
+        each.name, dims, axes.get(each.name), is_given=each.name in axes, first_is_given=dims[:1] != each.dims[:1]
+    )
     lengths = dict(given.shapes).get(each.name)
     if lengths is None or (len(lengths) == 1 and each.name in each.dims):
         return named
@@ -166,6 +175,7 @@ def _with_shape(each: Input, lengths: Sequence[int]) -> Input:
     """
     name, dims = each.name, each.dims
     likely = each.batch_axis if each.is_given else likely_batch_axis(dims)
+    # As many lengths as axes mean that no axis is the batch; one length fewer leaves out the batch axis.
     if len(lengths) == len(dims) and likely is None:
         return Input(name, _agree(name, dims, lengths), None, is_given=True)
     if len(lengths) != len(dims) - 1 or (each.is_given and likely is None):
@@ -173,10 +183,13 @@ def _with_shape(each: Input, lengths: Sequence[int]) -> Input:
         example = "x".join(str(sensible(name, dims, axis)) for axis in range(len(dims)) if axis != likely)
         got = f"{name}={'x'.join(map(str, lengths))}"
         raise BadInput(f"input {name!r} {describe(dims)} has {n_axes}, got --shape {got}; try --shape {name}={example}")
-    axis, is_sure = (likely, True) if likely is not None else _left_out(dims, lengths)
+    axis, is_sure = likely, True
+    if axis is None:
+        axis, is_sure = _left_out(dims, lengths)
+    agreed = _agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:]))
     if not is_sure:
-        return each._replace(dims=_agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:])))
-    return Input(name, _agree(name, dims, (*lengths[:axis], dims[axis], *lengths[axis:])), axis, is_given=True)
+        return each._replace(dims=agreed)
+    return Input(name, agreed, axis, is_given=True)
 
 
 def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
@@ -187,7 +200,11 @@ def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
     """
     fit = [axis for axis in range(len(dims)) if _fits((*dims[:axis], *dims[axis + 1 :]), lengths)]
     is_open = [axis for axis in fit if isinstance(dims[axis], str)]
-    return (is_open[0], True) if is_open else (fit[0] if fit else 0, len(fit) < 2)
+    if is_open:
+        return is_open[0], True
+    if not fit:  # the message about a length that disagrees follows
+        return 0, True
+    return fit[0], len(fit) == 1
 
 
 def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
@@ -211,8 +228,7 @@ def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim,
 
 def _with_inputs(model: onnx.ModelProto, inputs: Sequence[Input], open_batch: Mapping[str, int]) -> onnx.ModelProto:
     """A copy of a model with the lengths of its inputs, those of open batches aside."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for entry, each in zip(copy.graph.input, inputs, strict=True):
         dims = [None if open_batch.get(each.name) == axis else dim for axis, dim in enumerate(each.dims)]
         entry.type.CopyFrom(onnx.helper.make_tensor_type_proto(entry.type.tensor_type.elem_type, dims))

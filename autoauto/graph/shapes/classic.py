@@ -11,7 +11,7 @@ from math import prod
 import onnx
 from onnx import TensorProto
 
-from autoauto.graph.shapes.shape_rule import Operands, Output, ShapeRule, count, like_first, needed
+from autoauto.graph.shapes.shape_rule import Operands, Output, ShapeRule, count, integers, like_first, needed
 
 _DOMAIN = "ai.onnx.ml"
 
@@ -25,8 +25,9 @@ def classified(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 def separated(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """SVMClassifier: without probabilities, of three classes or more, a score for every pair of them."""
     n_samples, n_classes = _n_samples(operands), max(_n_entries(node, "classlabels"), 1)
-    of_pairs = _n_entries(node, "vectors_per_class") and not _n_entries(node, "prob_a") and n_classes > 2
-    n_scores = n_classes * (n_classes - 1) // 2 if of_pairs else n_classes
+    n_scores = n_classes
+    if n_classes > 2 and _n_entries(node, "vectors_per_class") and not _n_entries(node, "prob_a"):
+        n_scores = n_classes * (n_classes - 1) // 2
     return [(_label_type(node), (n_samples,)), (TensorProto.FLOAT, (n_samples, n_scores))]
 
 
@@ -53,13 +54,13 @@ def one_hot(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
 def selected(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """ArrayFeatureExtractor: some of the last axis, of a vector as a row."""
     first = needed(operands, 0)
-    return [(first.dtype, (*(first.shape[:-1] or (1,)), prod(needed(operands, 1).shape)))]
+    rows = first.shape[:-1] or (1,)
+    return [(first.dtype, (*rows, prod(needed(operands, 1).shape)))]
 
 
 def joined(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """FeatureVectorizer: features of several tensors side by side."""
-    widths = next((list(entry.ints) for entry in node.attribute if entry.name == "inputdimensions"), [])
-    return [(TensorProto.FLOAT, (_n_samples(operands), sum(widths)))]
+    return [(TensorProto.FLOAT, (_n_samples(operands), sum(integers(node, "inputdimensions"))))]
 
 
 def zipped(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -79,8 +80,9 @@ def _n_entries(node: onnx.NodeProto, name: str) -> int:
 
 
 def _label_type(node: onnx.NodeProto) -> int:
-    is_text = any(entry.name == "classlabels_strings" and entry.strings for entry in node.attribute)
-    return int(TensorProto.STRING if is_text else TensorProto.INT64)
+    if _n_entries(node, "classlabels_strings"):
+        return int(TensorProto.STRING)
+    return int(TensorProto.INT64)
 
 
 _CLASSIC: dict[str, ShapeRule] = {

@@ -36,9 +36,10 @@ def attention(past: int, dtype_of: int = 0) -> ShapeRule:
         weight, heads = ranked(needed(operands, 1), 2), count(node, "num_heads")
         sizes = _hidden_sizes(node, weight[1])
         dtype, before = needed(operands, dtype_of).dtype, given(operands, past)
-        n_keys = n_tokens + (before.shape[3] if before else 0)
-        if before and integer(node, "past_present_share_buffer", 0):
-            n_keys = before.shape[3]
+        n_keys = n_tokens
+        if before:  # one buffer has room for the new tokens already
+            is_buffer = integer(node, "past_present_share_buffer", 0)
+            n_keys = before.shape[3] if is_buffer else before.shape[3] + n_tokens
         return [(dtype, (batch, n_tokens, sizes[2])), (dtype, (2, batch, heads, n_keys, sizes[0] // heads))]
 
     return rule
@@ -63,7 +64,11 @@ def packed_heads(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """PackedMultiHeadAttention: attention of queries, keys and values without padding between samples."""
     first, values = needed(operands, 0), given(operands, 2)
     shape = ranked(first, 2, 4)
-    width = shape[1] * shape[3] if len(shape) == 4 else values.shape[1] if values else shape[1]
+    width = shape[1]
+    if len(shape) == 4:  # heads, then queries, keys and values of each
+        width = shape[1] * shape[3]
+    elif values:
+        width = values.shape[1]
     return [(first.dtype, (shape[0], width))]
 
 
@@ -75,10 +80,11 @@ def multi_head(past: int) -> ShapeRule:
         batch, n_tokens, *_ = queries.shape
         width, value_width, n_keys = _sizes(queries, given(operands, 1), given(operands, 2), heads)
         if before:
-            shared = integer(node, "past_present_share_buffer", 0)
-            n_keys = before.shape[2] if shared else before.shape[2] + n_keys
+            is_buffer = integer(node, "past_present_share_buffer", 0)
+            n_keys = before.shape[2] if is_buffer else before.shape[2] + n_keys
         dtype = queries.dtype
-        keys, values = ((dtype, (batch, heads, n_keys, n // heads)) for n in (width, value_width))
+        keys = (dtype, (batch, heads, n_keys, width // heads))
+        values = (dtype, (batch, heads, n_keys, value_width // heads))
         scores = (dtype, (batch, heads, n_tokens, n_keys))
         return [(dtype, (batch, n_tokens, value_width)), keys, values, scores]
 
@@ -104,8 +110,9 @@ def grouped(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     queries, past = needed(operands, 0), given(operands, 3)
     batch, n_tokens, width = ranked(queries, 3)
     heads, kv_heads = count(node, "num_heads"), count(node, "kv_num_heads")
-    is_packed = given(operands, 1) is None
-    head = width // (heads + 2 * kv_heads) if is_packed else width // heads
+    head = width // heads
+    if given(operands, 1) is None:  # queries, keys and values side by side
+        head = width // (heads + 2 * kv_heads)
     cache = past or queries
     keys = (cache.dtype, (batch, kv_heads, _n_keys(operands, n_tokens), head))
     scores = (queries.dtype, (batch, heads, n_tokens, keys[1][2]))
@@ -134,10 +141,13 @@ def linear(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     heads, kv_heads = count(node, "q_num_heads"), count(node, "kv_num_heads")
     batch, n_tokens, _ = ranked(queries, 3)
     width, value = ranked(keys, 3)[2] // kv_heads, ranked(values, 3)[2] // kv_heads
-    past, window = given(operands, 3), max(integer(node, "state_window", 0), 0)
-    state = (*(window,) * bool(window), batch, kv_heads, width, value)
+    state: tuple[int, ...] = (batch, kv_heads, width, value)
+    window = integer(node, "state_window", 0)
+    if window > 0:  # a state for every position of the window
+        state = (window, *state)
     output = (queries.dtype, (batch, n_tokens, max(heads, kv_heads) * value))
-    return [output, ((past or queries).dtype, state)]
+    past = given(operands, 3) or queries
+    return [output, (past.dtype, state)]
 
 
 def decoder(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:

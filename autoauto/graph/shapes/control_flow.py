@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from autoauto.graph.onnx_file import bodies
+from autoauto.graph.onnx_file import bodies, first_output
 from autoauto.graph.shapes.shape_rule import integer, integers
 from autoauto.graph.shapes.values import Value, label
 from autoauto.graph.shapes.windows import WindowTooLong
@@ -64,7 +64,7 @@ def control_flow_outputs(node: onnx.NodeProto, values: Values, walk: Walk, lengt
 
 def runs_name(node: onnx.NodeProto) -> str:
     """The name of the tensor whose only axis is as long as the body of a Loop or Scan runs often."""
-    return f"{next(filter(None, node.output))}/runs"
+    return f"{first_output(node)}/runs"
 
 
 def branches(node: onnx.NodeProto, values: Mapping[str, object]) -> list[onnx.GraphProto]:
@@ -117,7 +117,7 @@ def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) ->
             n_runs = lengths[name][0]
             break
     if n_runs is None or n_runs > MAX_RUNS:
-        name = node.name or next(filter(None, node.output))
+        name = node.name or first_output(node)
         raise UnreadableModel(
             f"how often the body of {label(node)} runs depends on data; give it, try --shape {name}=10"
         )
@@ -190,6 +190,7 @@ def _until_stable(
     """
     n_first = 0 if behind else 1  # a Loop returns its condition first
     for _ in range(N_WALKS):
+        # After the first run a state has other values, so only its type and shape may decide what the body makes.
         given = [state._replace(data=None, constant=False) for state in states]
         inputs = given + others if behind else others + given
         values.update((entry.name, value) for entry, value in zip(body.input, inputs, strict=True))

@@ -10,7 +10,8 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 
 from autoauto.graph.onnx_file import first_line
 from autoauto.graph.shapes.contrib import weight_of_reader
-from autoauto.graph.shapes.rules import SHAPE_RULES, ShapeRule
+from autoauto.graph.shapes.rules import SHAPE_RULES
+from autoauto.graph.shapes.shape_rule import ShapeRule
 from autoauto.graph.shapes.values import Value, label
 from autoauto.records.errors import UnreadableModel
 
@@ -37,7 +38,7 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
     rule = SHAPE_RULES.get((node.domain, node.op_type))
     if rule is not None:
         operands = [values[name] if name else None for name in node.input]
-        if node.op_type == "ReorderInput":
+        if node.op_type == "ReorderInput":  # how many channels it writes is in the weight of what reads them
             operands.append(values.get(weight_of_reader(model, node)))
         return _by_rule(rule, node, operands)
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
@@ -46,10 +47,13 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
         raise UnreadableModel(
             f"the shapes of operator {node.op_type} of {where} are not known; try to export with standard operators"
         )
-    names = [name for name in node.input if name]
-    types = {name: helper.make_tensor_type_proto(values[name].dtype, values[name].shape) for name in names}
-    known = {name: values[name].data for name in names}
-    data = {name: numpy_helper.from_array(array, name) for name, array in known.items() if array is not None}
+    types: dict[str, TypeProto] = {}
+    data: dict[str, TensorProto] = {}
+    for name in filter(None, node.input):
+        value = values[name]
+        types[name] = helper.make_tensor_type_proto(value.dtype, value.shape)
+        if value.data is not None:
+            data[name] = numpy_helper.from_array(value.data, name)
     try:
         if not definition.has_type_and_shape_inference_function:
             return _infer_by_body(model, node, types, data)

@@ -15,9 +15,7 @@ put it into the table of the file that fits; the definitions are those of the do
 from __future__ import annotations
 
 from autoauto.graph.shapes import classic, contrib, contrib_attention, contrib_quantised, signals
-from autoauto.graph.shapes.shape_rule import Output, ShapeRule, like_first, or_open
-
-__all__ = ["SHAPE_RULES", "Output", "ShapeRule", "like_first"]
+from autoauto.graph.shapes.shape_rule import ShapeRule, like_first, or_open
 
 _RULES: dict[tuple[str, str], ShapeRule] = {
     ("", "GroupNormalization"): like_first,

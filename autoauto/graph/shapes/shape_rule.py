@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
+from autoauto.graph.onnx_file import attribute_named
 from autoauto.graph.shapes.values import Value
 from autoauto.records.units import Array
 
@@ -73,10 +74,12 @@ def number(operands: Operands, index: int) -> int:
 
 def integer(node: onnx.NodeProto, name: str, default: int | None = None) -> int:
     """An attribute that is one integer; one without a default must be there."""
-    value = next((int(entry.i) for entry in node.attribute if entry.name == name), default)
-    if value is None:
+    attribute = attribute_named(node, name)
+    if attribute is not None:
+        return int(attribute.i)
+    if default is None:
         raise ValueError(f"attribute {name!r} is missing")
-    return value
+    return default
 
 
 def count(node: onnx.NodeProto, name: str, default: int | None = None) -> int:
@@ -89,7 +92,8 @@ def count(node: onnx.NodeProto, name: str, default: int | None = None) -> int:
 
 def integers(node: onnx.NodeProto, name: str) -> Shape:
     """An attribute that is a list of integers, () when there is none."""
-    return next((tuple(int(n) for n in entry.ints) for entry in node.attribute if entry.name == name), ())
+    attribute = attribute_named(node, name)
+    return () if attribute is None else tuple(attribute.ints)
 
 
 def axis_of(node: onnx.NodeProto, name: str, default: int | None, shape: Shape) -> int:
@@ -159,16 +163,22 @@ def standard_shape(
 ) -> Shape:
     """The shape of the first output of a standard operator, by the inference function of its definition."""
     definition = onnx.defs.get_schema(op, version)
-    names = ["" if value is None else f"x{index}" for index, value in enumerate(read)]
+    names: list[str] = []
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, TensorProto] = {}
+    for index, value in enumerate(read):
+        if value is None:
+            names.append("")
+            continue
+        name = f"x{index}"
+        names.append(name)
+        # Standard operators compute in floats what others compute in narrow integers.
+        dtype = value.dtype if value.dtype in _UNCHANGED else TensorProto.FLOAT
+        types[name] = helper.make_tensor_type_proto(dtype, value.shape)
+        if value.data is not None and value.dtype in _UNCHANGED:
+            data[name] = numpy_helper.from_array(value.data, name)
     node = helper.make_node(op, names, ["y"])
     node.attribute.extend(entry for entry in attributes if entry.name in definition.attributes)
-    there = {name: value for name, value in zip(names, read, strict=True) if value is not None}
-    types = {name: helper.make_tensor_type_proto(_standard_type(value), value.shape) for name, value in there.items()}
-    data = {
-        name: numpy_helper.from_array(value.data, name)
-        for name, value in there.items()
-        if value.data is not None and value.dtype in _UNCHANGED
-    }
     imports = [helper.make_opsetid("", version)]
     try:
         kinds = shape_inference.infer_node_outputs(definition, node, types, data, opset_imports=imports, ir_version=10)
@@ -180,11 +190,6 @@ def standard_shape(
     return checked(tuple(dim.dim_value for dim in dims))
 
 
-def _standard_type(value: Value) -> int:
-    """Standard operators compute in floats what others compute in narrow integers."""
-    return value.dtype if value.dtype in _UNCHANGED else int(TensorProto.FLOAT)
-
-
 def channels_last(rule: ShapeRule) -> ShapeRule:
     """A rule for a first operand and a first output whose channels lie on the last axis."""
 
@@ -192,7 +197,9 @@ def channels_last(rule: ShapeRule) -> ShapeRule:
         first = needed(operands, 0)
         batch, *field, channels = first.shape
         dtype, shape = rule(node, [first._replace(shape=(batch, channels, *field)), *operands[1:]])[0]
-        return [(dtype, shape and (shape[0], *shape[2:], shape[1]))]
+        if shape is None:
+            return [(dtype, None)]
+        return [(dtype, (shape[0], *shape[2:], shape[1]))]
 
     return turned
 
@@ -200,4 +207,10 @@ def channels_last(rule: ShapeRule) -> ShapeRule:
 def channels_last_if_asked(rule: ShapeRule) -> ShapeRule:
     """A rule of an operator whose attribute `channels_last` says where its channels lie."""
     turned = channels_last(rule)
-    return lambda node, operands: (turned if integer(node, "channels_last", 0) else rule)(node, operands)
+
+    def chosen(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
+        if integer(node, "channels_last", 0):
+            return turned(node, operands)
+        return rule(node, operands)
+
+    return chosen

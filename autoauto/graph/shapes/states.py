@@ -9,7 +9,7 @@ An input and an output are such a pair where their names say so and their shapes
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -39,19 +39,24 @@ class State(NamedTuple):
 def states_of(model: onnx.ModelProto, values: Mapping[str, Value], given: ModelInputs) -> tuple[State, ...]:
     """The states of a model, those that were given first."""
     named = dict(given.states)
-    inputs = [entry.name for entry in model.graph.input if entry.name not in named and _STATE.search(entry.name)]
-    outputs = [entry.name for entry in model.graph.output if entry.name not in named.values()]
-    how_often = Counter(map(_stem, inputs)), Counter(map(_stem, outputs))
-    by_stem = {_stem(name): name for name in outputs}
-    for name in inputs:
-        output = by_stem.get(_stem(name))
-        if output and all(count[_stem(name)] == 1 for count in how_often) and _agree(values[name], values[output]):
-            named[name] = output
-    return tuple(State(before, after, before in dict(given.states)) for before, after in named.items())
+    states = [State(before, after, is_given=True) for before, after in named.items()]
+    inputs: dict[str, list[str]] = defaultdict(list)
+    for entry in model.graph.input:
+        if entry.name not in named and _STATE.search(entry.name):
+            inputs[_stem(entry.name)].append(entry.name)
+    outputs: dict[str, list[str]] = defaultdict(list)
+    for entry in model.graph.output:
+        if entry.name not in named.values():
+            outputs[_stem(entry.name)].append(entry.name)
+    for stem, names in inputs.items():
+        # Where several inputs or outputs have a stem, nothing says which of them belong together.
+        if len(names) == 1 and len(outputs[stem]) == 1 and _agree(values[names[0]], values[outputs[stem][0]]):
+            states.append(State(names[0], outputs[stem][0], is_given=False))
+    return tuple(states)
 
 
 def _stem(name: str) -> str:
-    """What the names of an input and of the output that feeds it have in common.
+    """The part of the name of a state that its input and its output share.
 
     >>> _stem("past_key_values.0.key"), _stem("present.0.key"), _stem("state"), _stem("stateN"), _stem("h0")
     ('0.key', '0.key', 'state', 'state', 'h')
@@ -59,10 +64,14 @@ def _stem(name: str) -> str:
     ('state', 'state', 'key.3')
     """
     parts = _SEPARATORS.sub(" ", _SIDE.sub(" ", name.lower())).split()
-    return ".".join([*parts[:-1], _LAST.sub("", parts[-1])]) if parts else ""
+    if not parts:
+        return ""
+    parts[-1] = _LAST.sub("", parts[-1])
+    return ".".join(parts)
 
 
 def _agree(before: Value, after: Value) -> bool:
     """Whether two tensors have one type, and shapes that differ on one axis at most."""
-    differ = sum(a != b for a, b in zip(before.shape, after.shape, strict=False))
-    return before.dtype == after.dtype and len(before.shape) == len(after.shape) > 0 and differ <= 1
+    if before.dtype != after.dtype or len(before.shape) != len(after.shape) or not before.shape:
+        return False
+    return sum(a != b for a, b in zip(before.shape, after.shape, strict=True)) <= 1

@@ -9,11 +9,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, TypeProto, helper, numpy_helper
 
-from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, all_graphs, all_nodes
+from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, all_graphs
 from autoauto.graph.plain import CONTROL_FLOW, check_shape
 from autoauto.graph.shapes.control_flow import Lengths, control_flow_outputs
 from autoauto.graph.shapes.data_dependent import SHAPED_BY_DATA, bound
 from autoauto.graph.shapes.infer import infer_types
+from autoauto.graph.shapes.shape_rule import integer
 from autoauto.graph.shapes.values import Value, is_float, label
 from autoauto.graph.shapes.windows import check_lengths, check_windows
 from autoauto.records.errors import UnreadableModel
@@ -49,8 +50,11 @@ def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Va
     """
     values = {tensor.name: _stored(tensor) for tensor in model.graph.initializer}
     values |= {entry.name: _typed(entry.type, entry.name, f"input {entry.name!r}") for entry in model.graph.input}
-    wanted = {name for node in all_nodes(model.graph) for name in node.input}
-    wanted.update(entry.name for graph in all_graphs(model.graph) for entry in graph.output)
+    wanted: set[str] = set()  # tensors that something reads
+    for graph in all_graphs(model.graph):
+        wanted.update(entry.name for entry in graph.output)
+        for node in graph.node:
+            wanted.update(node.input)
     wanted.discard("")
 
     def walk(nodes: Sequence[onnx.NodeProto], values: dict[str, Value]) -> None:
@@ -74,16 +78,19 @@ def _outputs(
     operands = [values[name] if name else None for name in node.input]
     check_windows(node, operands)
     types = infer_types(model, node, values)
-    followed = node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types)
-    results = _evaluate(model, node, values) if followed else [None] * len(node.output)
+    results: list[Array | None] = [None] * len(node.output)
+    if node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types):
+        results = _evaluate(model, node, values)
     constant = node.op_type not in _RANDOM and all(value.constant for value in read)
-    depends = any(value.data_dependent for value in read) or (
-        node.op_type in SHAPED_BY_DATA
-        and any(value.data is not None and not value.constant for value in read[1:] or read)
-    )
-    open_types = wanted and not all(_is_fixed(types.get(name)) for name in wanted)
-    if open_types and not any(data is not None for data in results):
-        types, depends = _bounded(node, operands, types, lengths), True
+    depends = any(value.data_dependent for value in read)
+    if node.op_type in SHAPED_BY_DATA:
+        # Operands behind the first one decide lengths. Data that are known and not constant are upper bounds.
+        deciding = read[1:] or read
+        depends = depends or any(value.data is not None and not value.constant for value in deciding)
+    is_open = any(not _is_fixed(types.get(name)) for name in wanted)
+    if is_open and all(data is None for data in results):
+        types = _bounded(node, operands, types, lengths)
+        depends = True
     written = {}
     for name, data in zip(node.output, results, strict=True):
         if data is not None:
@@ -123,55 +130,59 @@ def _bounded(
 
 def _read_shape(node: onnx.NodeProto, value: Value) -> Value:
     """Evaluate Shape (with the start and end of operator set 15) or Size; of an upper bound it is no constant."""
-    ends = {attribute.name: attribute.i for attribute in node.attribute}
-    shape = np.array(value.shape, np.int64)[ends.get("start", 0) : ends.get("end", len(value.shape))]
-    data = shape if node.op_type == "Shape" else np.array(prod(value.shape), np.int64)
+    if node.op_type == "Size":
+        data = np.array(prod(value.shape), np.int64)
+    else:
+        start, end = integer(node, "start", 0), integer(node, "end", len(value.shape))
+        data = np.array(value.shape[start:end], np.int64)
     return Value(TensorProto.INT64, data.shape, data, not value.data_dependent)
 
 
 def _is_few(types: Mapping[str, TypeProto]) -> bool:
     """Whether outputs are small; an axis whose length is not known yet follows from small data."""
-    return all(
-        prod(dim.dim_value for dim in kind.tensor_type.shape.dim if dim.HasField("dim_value"))
-        <= (N_KNOWN_FLOATS if is_float(kind.tensor_type.elem_type) else N_KNOWN_INTEGERS)
-        for kind in types.values()
-    )
+    for kind in types.values():
+        tensor = kind.tensor_type
+        n_elements = prod(dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value"))
+        if n_elements > _n_known(tensor.elem_type):
+            return False
+    return True
+
+
+def _n_known(dtype: int) -> int:
+    """How many elements a tensor of this type may have so that they are computed."""
+    return N_KNOWN_FLOATS if is_float(dtype) else N_KNOWN_INTEGERS
 
 
 def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str, Value]) -> list[Array | None]:
     """Elements of the outputs of a node whose operands are known; None where onnx cannot compute them."""
     from onnx.reference import ReferenceEvaluator  # many models have no such node
 
-    names = list(dict.fromkeys(name for name in node.input if name))
-    inputs, outputs = ([helper.make_empty_tensor_value_info(name) for name in ends] for ends in (names, node.output))
+    feeds = {name: values[name].data for name in node.input if name}
+    inputs = [helper.make_empty_tensor_value_info(name) for name in feeds]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
     graph = helper.make_graph([node], "node", inputs, outputs)
     try:
-        run = ReferenceEvaluator(helper.make_model(graph, opset_imports=model.opset_import)).run
+        evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=model.opset_import))
         with np.errstate(all="ignore"):
-            return [np.asarray(result) for result in run(None, {name: values[name].data for name in names})]
+            return [np.asarray(result) for result in evaluator.run(None, feeds)]
     except (ValueError, IndexError, TypeError, RuntimeError, NotImplementedError):
         return [None] * len(node.output)
 
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:
     """Refuse a contradiction that onnx's inference accepts: two counts of the same elements that differ."""
-    if node.op_type in ("DepthToSpace", "SpaceToDepth"):
-        counts = prod(read[0].shape), prod(written[node.output[0]].shape)
-    elif len(read) < 2:
-        return
-    elif node.op_type == "Reshape":
-        counts = prod(read[0].shape), prod(written[node.output[0]].shape)
-    elif node.op_type == "Gemm":
-        turned = {attribute.name for attribute in node.attribute if attribute.i}
-        counts = read[0].shape["transA" not in turned], read[1].shape["transB" in turned]
-    elif node.op_type == "Conv":
-        groups = {attribute.name: attribute.i for attribute in node.attribute}.get("group", 1)
-        counts = prod(read[0].shape[1:2]), prod(read[1].shape[1:2]) * groups
+    if node.op_type in ("DepthToSpace", "SpaceToDepth", "Reshape"):
+        count, other = prod(read[0].shape), prod(written[node.output[0]].shape)
+    elif node.op_type == "Gemm" and len(read) > 1:  # the axes over which it sums
+        count = read[0].shape[0 if integer(node, "transA", 0) else 1]
+        other = read[1].shape[1 if integer(node, "transB", 0) else 0]
+    elif node.op_type == "Conv" and len(read) > 1:  # channels, of which a filter of a group reads a part
+        count, other = prod(read[0].shape[1:2]), prod(read[1].shape[1:2]) * integer(node, "group", 1)
     else:
         return
-    if counts[0] != counts[1]:
-        shapes = " and ".join(str(list(value.shape)) for value in (*read, *written.values()))
-        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {counts[0]} is not {counts[1]} in {shapes}")
+    if count != other:
+        shapes = " and ".join(str(list(value.shape)) for value in [*read, *written.values()])
+        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {count} is not {other} in {shapes}")
 
 
 def _typed(kind: TypeProto, name: str, what: str) -> Value:
@@ -182,7 +193,7 @@ def _typed(kind: TypeProto, name: str, what: str) -> Value:
         raise UnreadableModel(
             f"a model must compute with tensors of known type, {what} is {got}; try to export the model without it"
         )
-    if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+    if not _is_fixed(kind):
         lengths = "x".join(str(dim.dim_value) if dim.HasField("dim_value") else "64" for dim in tensor.shape.dim)
         raise UnreadableModel(
             f"every shape must be known before the model runs, that of {what} depends on data; give the largest that "
@@ -196,10 +207,10 @@ def _typed(kind: TypeProto, name: str, what: str) -> Value:
 def _stored(tensor: TensorProto) -> Value:
     if tensor.data_type not in _DTYPES or any(length < 0 for length in tensor.dims):
         raise UnreadableModel(f"a constant needs a type and a shape, {tensor.name!r} has none")
-    few = prod(tensor.dims) <= (N_KNOWN_FLOATS if is_float(tensor.data_type) else N_KNOWN_INTEGERS)
-    inside = tensor.data_location != TensorProto.EXTERNAL
-    try:
-        data = numpy_helper.to_array(tensor) if few and inside else None
-    except ValueError as error:
-        raise UnreadableModel(f"constant {tensor.name!r} does not hold what its shape says: {error}") from error
+    data: Array | None = None
+    if prod(tensor.dims) <= _n_known(tensor.data_type) and tensor.data_location != TensorProto.EXTERNAL:
+        try:
+            data = numpy_helper.to_array(tensor)
+        except ValueError as error:
+            raise UnreadableModel(f"constant {tensor.name!r} does not hold what its shape says: {error}") from error
     return Value(tensor.data_type, tuple(tensor.dims), data, True)

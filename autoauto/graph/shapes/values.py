@@ -7,6 +7,7 @@ from typing import NamedTuple
 import onnx
 from onnx import TensorProto
 
+from autoauto.graph.onnx_file import first_output
 from autoauto.records.units import Array
 
 
@@ -35,9 +36,11 @@ def is_float(dtype: int) -> bool:
 
 def operator_name(node: onnx.NodeProto) -> str:
     """The operator with its domain, if that is not the standard one."""
-    return f"{node.domain}.{node.op_type}" if node.domain else str(node.op_type)
+    if node.domain:
+        return f"{node.domain}.{node.op_type}"
+    return str(node.op_type)
 
 
 def label(node: onnx.NodeProto) -> str:
     """How a message names a node."""
-    return f"node {node.name or next(filter(None, node.output), '')!r} ({operator_name(node)})"
+    return f"node {node.name or first_output(node)!r} ({operator_name(node)})"

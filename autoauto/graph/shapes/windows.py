@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import onnx
 
-from autoauto.graph.shapes.shape_rule import integer, integers
+from autoauto.graph.onnx_file import attribute_named
+from autoauto.graph.shapes.shape_rule import Operands, given, integer, integers
 from autoauto.graph.shapes.values import Value, label
 from autoauto.records.errors import UnreadableModel
 
@@ -26,7 +27,7 @@ class WindowTooLong(UnreadableModel):
     """A node reads windows that are longer than its input; it runs at greater lengths only."""
 
 
-def check_windows(node: onnx.NodeProto, operands: Sequence[Value | None]) -> None:
+def check_windows(node: onnx.NodeProto, operands: Operands) -> None:
     """Refuse a node whose windows are longer than what it reads.
 
     Args:
@@ -36,25 +37,32 @@ def check_windows(node: onnx.NodeProto, operands: Sequence[Value | None]) -> Non
     Raises:
         WindowTooLong: with the node and the lengths.
     """
-    read = operands[0] if operands else None
+    read = given(operands, 0)
     if read is None:
         return
     if node.op_type in _CONVOLUTIONS:
-        weight = _operand(operands, _CONVOLUTIONS[node.op_type])
-        _check_strides(node, read, integers(node, "kernel_shape") or (weight.shape[2:] if weight else ()))
+        kernel = integers(node, "kernel_shape")
+        weight = given(operands, _CONVOLUTIONS[node.op_type])
+        if not kernel and weight is not None:
+            kernel = weight.shape[2:]
+        _check_strides(node, read, kernel)
     elif node.op_type in _POOLS:
         _check_strides(node, read, integers(node, "kernel_shape"), is_pool=True)
     elif node.op_type == "Pad" and _text(node, "mode") == b"reflect":
         _check_reflection(node, read, operands)
     elif node.op_type == "STFT":
         _check_frames(node, read, operands)
-    elif node.op_type == "DFT" and (length := _number(operands, 1)) is not None and length < 1:
-        raise WindowTooLong(f"a transform needs a length of 1 or more, {label(node)} has {length}; {_TRY}")
+    elif node.op_type == "DFT":
+        length = _number(operands, 1)
+        if length is not None and length < 1:
+            raise WindowTooLong(f"a transform needs a length of 1 or more, {label(node)} has {length}; {_TRY}")
 
 
-def check_lengths(node: onnx.NodeProto, operands: Sequence[Value | None], written: Sequence[Value]) -> None:
+def check_lengths(node: onnx.NodeProto, operands: Operands, written: Sequence[Value]) -> None:
     """Refuse a node that would make an output of negative length, or cut off everything; raises `WindowTooLong`."""
-    read = operands[0].shape if operands and operands[0] is not None else ()
+    first = given(operands, 0)
+    read = first.shape if first is not None else ()
+    # These operators cut off ends: an output without elements means that nothing is left.
     shortest = 1 if node.op_type in _SHORTENED and 0 not in read else 0
     for value in written:
         if any(length < shortest for length in value.shape):
@@ -65,14 +73,17 @@ def check_lengths(node: onnx.NodeProto, operands: Sequence[Value | None], writte
 
 
 def _check_strides(node: onnx.NodeProto, read: Value, kernel: Sequence[int], is_pool: bool = False) -> None:
-    """Windows lie within the padded input; those of a pool overhang by less than a step."""
+    """Refuse windows that reach over the end of the padded input; windows of a pool may do so by less than a step."""
     if _text(node, "auto_pad").startswith(b"SAME"):
         return
-    is_last = node.op_type.startswith("Nhwc") or bool(integer(node, "channels_last", 0))
-    lengths = read.shape[1:-1] if is_last else read.shape[2:]
+    lengths = read.shape[2:]
+    if node.op_type.startswith("Nhwc") or integer(node, "channels_last", 0):
+        lengths = read.shape[1:-1]
     n_axes = len(lengths)
     dilations = integers(node, "dilations") or (1,) * n_axes
-    steps = (integers(node, "strides") if is_pool else ()) or (1,) * n_axes
+    steps: tuple[int, ...] = (1,) * n_axes  # a window reaches over the end by less than this
+    if is_pool:
+        steps = integers(node, "strides") or steps
     pads = integers(node, "pads") or (0,) * 2 * n_axes
     if not len(kernel) == len(dilations) == len(steps) == n_axes or len(pads) != 2 * n_axes:
         return  # onnx says what does not fit
@@ -85,8 +96,8 @@ def _check_strides(node: onnx.NodeProto, read: Value, kernel: Sequence[int], is_
         )
 
 
-def _check_reflection(node: onnx.NodeProto, read: Value, operands: Sequence[Value | None]) -> None:
-    """A reflection has no more elements than lie behind the edge, of those that negative pads leave."""
+def _check_reflection(node: onnx.NodeProto, read: Value, operands: Operands) -> None:
+    """Refuse a reflection with more elements than lie behind the edge, after negative pads have cut off some."""
     for axis, before, after in _pads(node, read, operands):
         if max(before, after, 0) >= read.shape[axis] + min(before, 0) + min(after, 0):
             raise WindowTooLong(
@@ -95,13 +106,13 @@ def _check_reflection(node: onnx.NodeProto, read: Value, operands: Sequence[Valu
             )
 
 
-def _pads(node: onnx.NodeProto, read: Value, operands: Sequence[Value | None]) -> Iterator[tuple[int, int, int]]:
-    """Axes that Pad changes, with what it adds before and after; none where that is not constant."""
-    given, of_axes = _operand(operands, 1), _operand(operands, 3)
+def _pads(node: onnx.NodeProto, read: Value, operands: Operands) -> Iterator[tuple[int, int, int]]:
+    """The axes that Pad changes, with the elements added before and after; none where the pads are not constant."""
     pads: Sequence[int] = integers(node, "pads")
     axes: Sequence[int] = range(len(read.shape))
-    if given is not None:
-        pads = () if given.data is None else given.data.reshape(-1).tolist()
+    of_pads, of_axes = given(operands, 1), given(operands, 3)
+    if of_pads is not None:
+        pads = () if of_pads.data is None else of_pads.data.reshape(-1).tolist()
     if of_axes is not None:
         axes = () if of_axes.data is None else of_axes.data.reshape(-1).tolist()
     half = len(pads) // 2
@@ -110,8 +121,8 @@ def _pads(node: onnx.NodeProto, read: Value, operands: Sequence[Value | None]) -
             yield axis % len(read.shape), before, after
 
 
-def _check_frames(node: onnx.NodeProto, read: Value, operands: Sequence[Value | None]) -> None:
-    window, length = _operand(operands, 2), _number(operands, 3)
+def _check_frames(node: onnx.NodeProto, read: Value, operands: Operands) -> None:
+    window, length = given(operands, 2), _number(operands, 3)
     if length is None and window is not None and window.shape:
         length = window.shape[0]
     if length is not None and len(read.shape) > 1 and length > read.shape[1]:
@@ -121,15 +132,14 @@ def _check_frames(node: onnx.NodeProto, read: Value, operands: Sequence[Value | 
         )
 
 
-def _operand(operands: Sequence[Value | None], index: int) -> Value | None:
-    return operands[index] if index < len(operands) else None
-
-
-def _number(operands: Sequence[Value | None], index: int) -> int | None:
+def _number(operands: Operands, index: int) -> int | None:
     """The only element of an operand that is constant."""
-    value = _operand(operands, index)
-    return None if value is None or value.data is None or value.data.size != 1 else int(value.data.reshape(-1)[0])
+    value = given(operands, index)
+    if value is None or value.data is None or value.data.size != 1:
+        return None
+    return int(value.data.reshape(-1)[0])
 
 
 def _text(node: onnx.NodeProto, name: str) -> bytes:
-    return next((entry.s for entry in node.attribute if entry.name == name), b"")
+    attribute = attribute_named(node, name)
+    return b"" if attribute is None else attribute.s

@@ -1,9 +1,8 @@
-"""Docker Compose on each machine, with a router or what is in front of two pools."""
+"""Docker Compose on each machine, with a router, or with the front of two pools."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from autoauto.engines.command import GPU_ORDER, Command
@@ -38,15 +37,14 @@ _ULIMITS = {"memlock": -1, "stack": 1 << 26}
 def _services(every: Sequence[ServedProcess], engine: Engine) -> dict[str, Any]:
     """A service a process, and a router; where there are several machines, a profile has the processes of each."""
     several = len({process.part.machine for process in every}) > 1
-    return {
-        "services": {
-            process.name: _service(process, engine)
-            | ({"profiles": [f"machine-{process.part.machine}"]} if several else {})
-            for process in every
-        }
-        | router_service(every)
-        | front_service(every, engine, WORK_FOLDER)
-    }
+    services: dict[str, Any] = {}
+    for process in every:
+        services[process.name] = _service(process, engine)
+        if several:
+            services[process.name]["profiles"] = [f"machine-{process.part.machine}"]
+    services |= router_service(every)
+    services |= front_service(every, engine, WORK_FOLDER)
+    return {"services": services}
 
 
 def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
@@ -58,10 +56,14 @@ def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
     volumes += [f"./{name}:{WORK_FOLDER}/{name}:ro" for name in command.files]
     of_hub = {TOKEN_VARIABLE: f"${{{TOKEN_VARIABLE}:-}}", HOME_VARIABLE: CACHE_FOLDER}
     device = {"driver": "nvidia", "device_ids": list(map(str, gpus)), "capabilities": ["gpu"]}
-    return {
+    service: dict[str, Any] = {
         "image": engine.launcher.image,
+        # Compose replaces ${NAME}, as it should where a word has an address; other dollars are doubled to stay.
         "entrypoint": [word if "${" in word else word.replace("$", "$$") for word in command.words],
-        **({"working_dir": WORK_FOLDER} if command.files else {}),
+    }
+    if command.files:
+        service["working_dir"] = WORK_FOLDER
+    return service | {
         "environment": {GPU_ORDER: seen, **command.environment, **of_hub},
         "network_mode": "host",
         "ipc": "host",
@@ -72,25 +74,16 @@ def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
 
 
 def _commands_check(scripts: Mapping[str, Command], services: Mapping[str, Any]) -> Check:
-    """Whether a service starts what every script does, with as many GPUs."""
-    engines = {name: each for name, each in services.items() if name not in (ROUTER, FRONT)}
-    started = {name: (tuple(each["entrypoint"]), len(_devices(each))) for name, each in engines.items()}
-    expected = {
-        name: (command.words, len(command.environment[GPU_ORDER].split(","))) for name, command in scripts.items()
-    }
+    """Whether the services start the commands of the scripts, with as many GPUs."""
+    started: dict[str, tuple[tuple[str, ...], int]] = {}
+    for name, service in services.items():
+        if name not in (ROUTER, FRONT):
+            (gpus,) = service["deploy"]["resources"]["reservations"]["devices"]
+            started[name] = (tuple(service["entrypoint"]), len(gpus["device_ids"]))
+    expected: dict[str, tuple[tuple[str, ...], int]] = {}
+    for name, command in scripts.items():
+        expected[name] = (tuple(command.words), len(command.environment[GPU_ORDER].split(",")))
     return Check(f"{FILE} starts the commands of the scripts", started == expected, counted(len(started), "service"))
-
-
-def _devices(service: Mapping[str, Any]) -> Sequence[str]:
-    ids: list[str] = service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
-    return ids
-
-
-def _read_services(path: Path) -> Mapping[str, Any]:
-    """The services of Docker Compose by name."""
-    (content,) = read_yaml(path)
-    services: Mapping[str, Any] = content["services"]
-    return services
 
 
 def _router(started: Started) -> dict[str, str]:
@@ -99,7 +92,8 @@ def _router(started: Started) -> dict[str, str]:
 
 
 def _checks(started: Started, read: ReadBack) -> Iterator[Check]:
-    services = _read_services(read.folder / FILE)
+    (content,) = read_yaml(read.folder / FILE)
+    services: Mapping[str, Any] = content["services"]
     yield _commands_check(read.scripts, services)
     yield from router_checks(started.processes, read.folder, services)
     if has_front(started.processes):

@@ -1,4 +1,4 @@
-"""Two pools as a graph of Dynamo [dynamo-graph]: the workers of the scripts, which it tells where others are."""
+"""Two pools as a graph of Dynamo [dynamo-graph]: the workers of the scripts, which learn addresses from Dynamo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_SERVERS = ("--host", "--port")
 
 
 def _graph(started: Started) -> dict[str, Any]:
-    """A DynamoGraphDeployment: what is in front, and a service for every kind of worker."""
+    """A DynamoGraphDeployment: a front, and a service for every kind of worker."""
     app, engine = label(started.model), started.engine
     sets, of_engine = pod_sets(app, started.processes), pool_front(engine).dynamo
     assert of_engine is not None
@@ -34,17 +34,23 @@ def _graph(started: Started) -> dict[str, Any]:
         if "--disaggregation-mode" not in words:
             words += ["--disaggregation-mode", role]
         variables = [{"name": name, "value": value} for name, value in _variables(each.process, command).items()]
-        services[f"{role.capitalize()}Worker{number}"] = {
+        worker: dict[str, Any] = {
             "componentType": "worker",
             "subComponentType": role,
             "envFromSecret": TOKEN_SECRET,
             "replicas": each.n_pods,
             "resources": {"limits": {"gpu": str(len(each.process.part.gpus))}},
-            **({"envs": variables} if variables else {}),
-            "extraPodSpec": {"mainContainer": {"image": image, "command": ["python3", "-m", module], "args": words}},
         }
-    kind = {"apiVersion": "nvidia.com/v1alpha1", "kind": "DynamoGraphDeployment"}
-    return {**kind, "metadata": {"name": app}, "spec": {"services": services}}
+        if variables:
+            worker["envs"] = variables
+        container = {"image": image, "command": ["python3", "-m", module], "args": words}
+        services[f"{role.capitalize()}Worker{number}"] = worker | {"extraPodSpec": {"mainContainer": container}}
+    return {
+        "apiVersion": "nvidia.com/v1alpha1",
+        "kind": "DynamoGraphDeployment",
+        "metadata": {"name": app},
+        "spec": {"services": services},
+    }
 
 
 def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
@@ -57,7 +63,7 @@ def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
 
 
 def _variables(process: ServedProcess, command: Command) -> dict[str, str]:
-    """Those that do not say where the process is, which Dynamo finds out."""
+    """The variables of a process, without those with its own address and port: Dynamo sets these."""
     own = process.launch.pool
     assert own is not None
     of_itself = (own.address, str(own.port))

@@ -63,24 +63,24 @@ def _documents(started: Started) -> list[dict[str, Any]]:
         pod = _pod(first, engine, command, name, claim)
         if len(kinds) > 1:
             pod["nodeSelector"] = {KIND_LABEL: first.part.kind}
-        selected, labels = (
-            {"app": app, "plan": str(first.replica.plan)} for _ in range(2)
-        )  # YAML would name one that is used twice
+        labels = {"app": app, "plan": str(first.replica.plan)}
         template = {"metadata": {"labels": labels}, "spec": pod}
-        spec = {"replicas": n_pods, "selector": {"matchLabels": selected}, "template": template}
+        spec = {"replicas": n_pods, "selector": {"matchLabels": labels}, "template": template}
         if pooled:
-            by_name = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": dict(selected)}
+            by_name = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels}
             documents.append(_document("v1", "Service", name, spec=by_name))
             own: dict[str, Any] = {"serviceName": name, "podManagementPolicy": "Parallel"}
             documents.append(_document("apps/v1", "StatefulSet", name, spec=own | spec))
         else:  # all GPUs are in use, so a new pod waits for the old one
             recreated = {"strategy": {"type": "Recreate"}} | spec
             documents.append(_document("apps/v1", "Deployment", name, spec=recreated))
-    return [*documents, *_front_documents(app, sets, engine)] if pooled else documents
+    if pooled:
+        documents += _front_documents(app, sets, engine)
+    return documents
 
 
 def _front_documents(app: str, sets: Sequence[PodSet], engine: Engine) -> list[dict[str, Any]]:
-    """What is in front of two pools: a Deployment of one pod, and the file that it reads."""
+    """The front of two pools: a Deployment of one pod, and the file that it reads."""
     name, command = f"{app}-{FRONT}", front_in_kubernetes(sets, engine)
     container: dict[str, Any] = {
         "name": FRONT,
@@ -94,10 +94,11 @@ def _front_documents(app: str, sets: Sequence[PodSet], engine: Engine) -> list[d
         documents.append(_document("v1", "ConfigMap", name, data=dict(command.files)))
         container |= {"workingDir": WORK_FOLDER, "volumeMounts": [{"name": "files", "mountPath": WORK_FOLDER}]}
         pod["volumes"] = [{"name": "files", "configMap": {"name": name}}]
-    selected, labels = ({"app": app, "plan": FRONT} for _ in range(2))
+    labels = {"app": app, "plan": FRONT}
     template = {"metadata": {"labels": labels}, "spec": pod}
-    spec = {"replicas": 1, "selector": {"matchLabels": selected}, "template": template}
-    return [*documents, _document("apps/v1", "Deployment", name, spec=spec)]
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    documents.append(_document("apps/v1", "Deployment", name, spec=spec))
+    return documents
 
 
 def _document(version: str, kind: str, name: str, **content: Any) -> dict[str, Any]:
@@ -108,7 +109,8 @@ def _pod(each: ServedProcess, engine: Engine, command: Command, name: str, claim
     """One replica; which GPUs of a node it gets is the choice of Kubernetes."""
     volumes: list[dict[str, Any]] = [{"name": _SHARED_MEMORY["name"], "emptyDir": {"medium": "Memory"}}]
     mounts = [{"name": _SHARED_MEMORY["name"], "mountPath": _SHARED_MEMORY["path"]}]
-    if folder := folder_of(each):
+    folder = folder_of(each)
+    if folder:
         volumes.append({"name": "model", "hostPath": {"path": folder}})
         mounts.append({"name": "model", "mountPath": folder})
     else:
@@ -124,11 +126,14 @@ def _pod(each: ServedProcess, engine: Engine, command: Command, name: str, claim
     environment += [{"name": n, "value": value} for n, value in command.environment.items()]
     environment.append({"name": HOME_VARIABLE, "value": CACHE_FOLDER})
     environment.append({"name": TOKEN_VARIABLE, "valueFrom": token})
-    container = {
+    container: dict[str, Any] = {
         "name": "engine",
         "image": engine.launcher.image,
-        "command": [word.replace("$(", "$$(") for word in command.words],
-        **({"workingDir": WORK_FOLDER} if command.files else {}),
+        "command": [word.replace("$(", "$$(") for word in command.words],  # Kubernetes replaces $(NAME)
+    }
+    if command.files:
+        container["workingDir"] = WORK_FOLDER
+    container |= {
         "env": environment,
         "ports": [{"containerPort": FIRST_PORT}],
         "resources": {"limits": {_GPU_RESOURCE: len(each.part.gpus)}},
@@ -142,13 +147,13 @@ def _pod(each: ServedProcess, engine: Engine, command: Command, name: str, claim
 
 
 def _probe(engine: Engine, n_failures: int) -> dict[str, Any]:
-    """A request every ten seconds, which may fail so many times in a row."""
+    """A probe every ten seconds, which may fail `n_failures` times in a row."""
     path = {"path": engine.launcher.ready_path, "port": FIRST_PORT}
     return {"httpGet": path, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": n_failures}
 
 
 def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
-    """A volume that keeps the weights, which all replicas read and the first of them fetches."""
+    """A volume for the weights, which the first replica fetches and all replicas read."""
     access = "ReadWriteOnce" if n_replicas == 1 else "ReadWriteMany"
     size = f"{-(-n_bytes * 5 // 4 // GIB) + 1}Gi"  # a quarter more, for what is beside the weights
     spec = {"accessModes": [access], "resources": {"requests": {"storage": size}}}
@@ -156,30 +161,28 @@ def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
 
 
 def _checks(started: Started, read: ReadBack) -> Iterator[Check]:
-    """Whether pods start what the scripts of the replicas of a plan do, with as many GPUs."""
+    """Whether pods start the commands of the scripts, with as many GPUs."""
     scripts, engine = read.scripts, started.engine
-    documents = [each for each in read_yaml(read.folder / FILE) if each["kind"] in ("Deployment", "StatefulSet")]
-    deployments = [each["spec"] for each in documents if not each["metadata"]["name"].endswith(f"-{FRONT}")]
-    commands, n_pods = [], 0
-    for spec in deployments:
+    commands: list[tuple[dict[str, Any], int]] = []
+    for document in read_yaml(read.folder / FILE):
+        is_front = document["metadata"]["name"].endswith(f"-{FRONT}")
+        if document["kind"] not in ("Deployment", "StatefulSet") or is_front:
+            continue
+        spec = document["spec"]
         (container,) = spec["template"]["spec"]["containers"]
-        n_gpus = container["resources"]["limits"]["nvidia.com/gpu"]
+        n_gpus = container["resources"]["limits"][_GPU_RESOURCE]
         commands += [(_of_a_plan(engine, container["command"]), n_gpus)] * spec["replicas"]
-        n_pods += spec["replicas"]
-    by_plan = sorted(started.processes, key=lambda process: process.replica.plan)
-    expected = [
-        (_of_a_plan(engine, scripts[each.name].words), len(each.part.gpus)) for each in by_plan if each.name in scripts
-    ]
-    yield Check(f"{FILE} starts the commands of the scripts", commands == expected, counted(n_pods, "pod"))
+    expected: list[tuple[dict[str, Any], int]] = []
+    for process in sorted(started.processes, key=lambda each: each.replica.plan):  # as the documents are
+        if process.name in scripts:
+            expected.append((_of_a_plan(engine, scripts[process.name].words), len(process.part.gpus)))
+    yield Check(f"{FILE} starts the commands of the scripts", commands == expected, counted(len(commands), "pod"))
 
 
 def _of_a_plan(engine: Engine, words: Sequence[str]) -> dict[str, Any]:
     """The options of a command that do not depend on where it runs."""
-    return {
-        name: value
-        for name, value in engine.launcher.syntax.parse(words).items()
-        if name not in engine.launcher.own_options
-    }
+    options = engine.launcher.syntax.parse(words)
+    return {name: value for name, value in options.items() if name not in engine.launcher.own_options}
 
 
 def starts_pods(started: Started) -> bool:

@@ -24,12 +24,13 @@ def _values(started: Started) -> dict[str, Any]:
         command = engine.launcher.command(each.process.launch, port)
         own = each.process.launch.pool
         assert own is not None
-        hosts = [name for name, value in command.environment.items() if value == own.address]
-        environment: list[dict[str, Any]] = [
-            {"name": name, "value": value} for name, value in command.environment.items() if name not in hosts
-        ]
-        address = {"fieldRef": {"fieldPath": "status.podIP"}}
-        environment += [{"name": name, "valueFrom": address} for name in hosts]
+        environment: list[dict[str, Any]] = []
+        addresses: list[dict[str, Any]] = []
+        for name, value in command.environment.items():
+            if value == own.address:  # a pod knows its own address only when it runs
+                addresses.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}})
+            else:
+                environment.append({"name": name, "value": value})
         n_gpus = len(each.process.part.gpus)
         container = {
             "name": "engine",
@@ -37,7 +38,7 @@ def _values(started: Started) -> dict[str, Any]:
             "modelCommand": "custom",
             "command": list(command.words[:1]),
             "args": list(command.words[1:]),
-            "env": environment,
+            "env": environment + addresses,
             "ports": [{"containerPort": port, "protocol": "TCP"}],
             "resources": {"limits": {"nvidia.com/gpu": str(n_gpus)}, "requests": {"nvidia.com/gpu": str(n_gpus)}},
             "mountModelVolume": False,

@@ -1,4 +1,4 @@
-"""What starts the servers of a configuration: `Platform`. Each is the `PLATFORM` of a file of this folder.
+"""A way to start the servers of a configuration, `Platform`. Each is the `PLATFORM` of a file of this folder.
 
 processes of a plan --> script each           what every file starts, and is compared with
                   +--> file of a platform     one where it can start them
@@ -6,7 +6,7 @@ processes of a plan --> script each           what every file starts, and is com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Started(NamedTuple):
-    """What a platform starts.
+    """The processes that a platform starts.
 
     Attributes:
         processes: of all replicas.
@@ -36,7 +36,7 @@ class Started(NamedTuple):
 
 
 class ReadBack(NamedTuple):
-    """What was written.
+    """An artifact that was written.
 
     Attributes:
         folder: of the artifact.
@@ -45,14 +45,6 @@ class ReadBack(NamedTuple):
 
     folder: Path
     scripts: Mapping[str, Command]
-
-
-def _nothing(_: Started) -> Mapping[str, str]:
-    return {}
-
-
-def _unchecked(_: Started, __: ReadBack) -> Iterator[Check]:
-    return iter(())
 
 
 class Platform(NamedTuple):
@@ -71,10 +63,10 @@ class Platform(NamedTuple):
     apply: str
     starts: Callable[[Started], bool]
     content: Callable[[Started], Content]
-    beside: Callable[[Started], Mapping[str, str]] = _nothing
-    checks: Callable[[Started, ReadBack], Iterator[Check]] = _unchecked
+    beside: Callable[[Started], Mapping[str, str]] = lambda _: {}
+    checks: Callable[[Started, ReadBack], Iterable[Check]] = lambda *_: ()
 
 
 def counted(n: int, what: str) -> str:
     """For example "2 pods"."""
-    return f"{n} {what}{'s' * (n != 1)}"
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
