@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Select, and_, func, not_, or_, select, update
 from autoauto.database.leases import this_process
 from autoauto.database.registry import backend_of
 from autoauto.server.store.models import fetch_uploads
-from autoauto.server.store.searches import SearchState, is_free, read_limits
+from autoauto.server.store.searches import SearchState, end_search, is_free, read_limits
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.tables import HOLDERS, LEASES, SEARCHES, ServiceDatabase
 from autoauto.server.store.trials import n_trials_of
@@ -142,14 +142,11 @@ class Queue:
         self, lease: Lease | LeaseKey, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
     ) -> bool:
         """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
-        values: dict[str, Any] = {
-            **{"state": str(state), "reason": reason, "used_s": used_s, "ended_s": time.time()},
-            **{"token": None, "wants_stop": False, "n_trials": n_trials_of(lease.search_id)},
-        }
+        values: dict[str, Any] = {"used_s": used_s, "n_trials": n_trials_of(lease.search_id)}
         if answer is not None:
             values["answer"] = msgspec.json.encode(answer).decode()
-        end = update(SEARCHES).where(self._is_held(lease)).values(values)
-        return self._database.write(lambda connection: connection.execute(end).rowcount) == 1
+        held = self._is_held(lease)
+        return self._database.write(lambda connection: end_search(connection, held, state, reason, **values))
 
     def release(self, lease: Lease | LeaseKey, reason: str = "", *, is_lost: bool = False) -> None:
         """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""
@@ -198,13 +195,12 @@ class Queue:
     def _fail(self, connection: Connection, which: Any) -> bool:
         """End a search that has cost too many workers; returns whether it has."""
         last = connection.scalar(select(SEARCHES.c.reason).where(which))
-        reason = f"it lost its worker {MAX_ATTEMPTS} times without a further trial; the last time: "
-        failed = {
-            **{"state": str(SearchState.FAILED), "token": None, "ended_s": time.time()},
-            "reason": reason + (last or "the worker was killed, or lost the database"),
-        }
+        reason = (
+            f"it lost its worker {MAX_ATTEMPTS} times without a further trial; the last time: "
+            f"{last or 'the worker was killed, or lost the database'}"
+        )
         too_many = and_(which, SEARCHES.c.n_attempts >= MAX_ATTEMPTS)
-        return connection.execute(update(SEARCHES).where(too_many).values(failed)).rowcount == 1
+        return end_search(connection, too_many, SearchState.FAILED, reason)
 
     def _may_run(self, row: Any) -> bool:
         labels = msgspec.json.decode(row.submission)["labels"]

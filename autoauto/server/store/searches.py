@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from sqlalchemy import (
     update,
 )
 
+from autoauto.database.registry import backend_of
 from autoauto.records.errors import AutoautoError
 from autoauto.records.files.uploads import UPLOADED
 from autoauto.server.store.sharing import called, held_names, names_for, shares_weights
@@ -47,6 +48,11 @@ from autoauto.server.store.users import Role, User
 MAX_PRIORITY = 100
 _ID_BYTES = 10
 _EMPTY = "null"
+ON_END: tuple[Callable[[Connection, Row[Any]], None], ...] = ()
+"""Called at every end of a search with its row of `SEARCHES`, in the transaction that ends it.
+
+A transaction may be repeated, or rolled back: what leaves the database, as a mail, is noted there and sent afterwards.
+"""
 
 
 class SearchState(StrEnum):
@@ -246,11 +252,35 @@ def _is_waited_for(search_id: str) -> ColumnElement[bool]:
 def _end_unless(waits: ColumnElement[bool], connection: Connection, search_id: str) -> None:
     """Let a search end with its best so far unless somebody waits for it; one that has none ends at once."""
     this = and_(SEARCHES.c.id == search_id, not_(waits))
-    ended = {"state": str(SearchState.STOPPED), "ended_s": time.time(), "reason": "stopped before it began"}
-    never = and_(this, SEARCHES.c.state == SearchState.WAITING, SEARCHES.c.n_trials == 0)
-    connection.execute(update(SEARCHES).where(never).values(ended))
+    never_ran = and_(this, SEARCHES.c.state == SearchState.WAITING, SEARCHES.c.n_trials == 0)
+    end_search(connection, never_ran, SearchState.STOPPED, "stopped before it began")
     going = and_(this, SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING]))
     connection.execute(update(SEARCHES).where(going).values(wants_stop=True))
+
+
+def end_search(
+    connection: Connection, which: ColumnElement[bool], state: SearchState, reason: str, **values: object
+) -> bool:
+    """End a search; every end passes through here, whichever process it is in.
+
+    Args:
+        connection: of the transaction in which it ends.
+        which: is true of the one search that is to end, and false of all where it must not end any more.
+        state: finished, stopped or failed.
+        reason: why, for its readers.
+        values: of other columns.
+
+    Returns:
+        Whether it has ended now.
+    """
+    ended = {"state": str(state), "reason": reason, "ended_s": time.time(), "token": None, "wants_stop": False}
+    end = update(SEARCHES).where(which).values(**ended, **values)
+    row = backend_of(connection).update_one(connection, end, *SEARCHES.c)
+    if row is None:
+        return False
+    for on_end in ON_END:
+        on_end(connection, row)
+    return True
 
 
 def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
