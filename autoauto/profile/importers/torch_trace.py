@@ -114,13 +114,16 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
     blocks_of = _blocks(path, trace.events)
     for name, blocks in blocks_of.items():
         _check_one_size(trace, name, blocks)
-    runs_of = {name: [trace.run(block) for block in blocks] for name, blocks in blocks_of.items()}
-    n_runs = len(next(iter(runs_of.values())))
+    n_runs = len(next(iter(blocks_of.values())))
     layers: list[RecordedLayer] = []
     boundaries: list[float] = []
-    for name, runs in runs_of.items():
-        middle = _BlockRun(*(median(column) for column in zip(*(runs[1:] or runs), strict=True)))
-        boundaries += [middle.input_bytes, middle.output_bytes] if not layers else [middle.output_bytes]
+    for name, blocks in blocks_of.items():
+        runs = [trace.run(block) for block in blocks]
+        counted = runs[1:] or runs
+        middle = _BlockRun(*map(median, zip(*counted, strict=True)))
+        if not boundaries:
+            boundaries.append(middle.input_bytes)
+        boundaries.append(middle.output_bytes)
         layers.append(
             RecordedLayer(
                 name=name,
