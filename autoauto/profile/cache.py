@@ -111,14 +111,15 @@ class ProfileCache:
         Raises:
             BadInput: the database is broken, or not a cache.
         """
-        wanted, table = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True), self._table
-        digests = list(wanted)
+        table = self._table
+        is_unbound = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True)
+        digests = list(is_unbound)
         batches = [digests[start : start + _MAX_DIGESTS] for start in range(0, len(digests), _MAX_DIGESTS)]
         entries = self.select(table, _BY_DIGEST[table.name], [{"digests": batch} for batch in batches])
         cached = CachedLayers({}, {})
         with self._errors():
             for digest, entry in entries:
-                if wanted[digest]:
+                if is_unbound[digest]:
                     cached.unbound[digest] = unbound_from_json(entry, f"entry {digest}")
                 else:
                     cached.bound[digest] = layer_from_json(entry, f"entry {digest}")
@@ -321,7 +322,9 @@ def subject_of(
     """
     any_size = replace(options, batch_size=1, session=options.session.common)
     where = target.depends_on(device, any_size)
-    content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where, *([] if alone else ["in model"]))
+    content = RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where
+    if not alone:
+        content = *content, "in model"  # type: ignore[assignment]
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
@@ -353,7 +356,8 @@ class RangeStore:
         chosen = select(_RANGES.c.example).where(_RANGES.c.subject == self.subject)
         if batch_sizes:
             chosen = chosen.where(_RANGES.c.batch_size.in_(batch_sizes))
-        return sorted((self._read(text) for (text,) in self.cache.select(_RANGES, chosen)), key=_shuffled)
+        examples = [self._read(row.example) for row in self.cache.select(_RANGES, chosen)]
+        return sorted(examples, key=_shuffled)
 
     def add(self, options: CompileOptions, examples: Sequence[RangeExample]) -> None:
         """Store examples, in one transaction; ranges that are stored already do not change."""

@@ -159,24 +159,24 @@ class Profiler:
     ) -> list[dict[str, LayerProfile]]:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
         compiled = self._known(variants, ends)
-        missing = [
-            _Compile(end, variant, layers)
-            for end, layers in zip(ends, compiled, strict=True)
-            for variant in variants.first
-            if variant not in layers
-        ]
+        missing = []
+        for end, layers in zip(ends, compiled, strict=True):
+            missing += [_Compile(end, variant, layers) for variant in variants.first if variant not in layers]
         self._prepare(variants, missing)
-        n_all, new = len(ends) * len(variants.first), dict[str, LayerProfile | UnboundLayer]()
+        n_all = len(ends) * len(variants.first)
+        new: dict[str, LayerProfile | UnboundLayer] = {}
         try:
             for done, (end, variant, layers) in enumerate(missing, n_all - len(missing)):
                 if progress is not None:
                     progress(done, n_all)
                 result = self._compile(variants, variant, end.options)
                 if isinstance(result, UnboundLayer):
-                    self._unbound_at(end)[variant] = new[end.unbound_digest(variant)] = result
+                    new[end.unbound_digest(variant)] = result
+                    self._unbound_at(end)[variant] = result
                     layers[variant] = result.profile
                 else:
-                    layers[variant] = new[end.digest(variant)] = result
+                    new[end.digest(variant)] = result
+                    layers[variant] = result
         except BaseException:
             self._store(new, at_once=True)
             raise
@@ -195,11 +195,14 @@ class Profiler:
     def _known(self, variants: Variants, ends: Sequence[_Named]) -> list[dict[str, LayerProfile]]:
         """What was compiled before, with the bound of a session, or as one that does not bind."""
         known = [self._known_unbound(variants, end) for end in ends]
+        # By digest, which variant is looked for, and among which layers it is put.
         bound: dict[str, tuple[str, dict[str, LayerProfile]]] = {}
         unbound: dict[str, tuple[str, dict[str, UnboundLayer]]] = {}
         for end, layers in zip(ends, known, strict=True):
             with_any_bound = self._unbound_at(end)
-            for variant in (variant for variant in variants.first if variant not in layers):
+            for variant in variants.first:
+                if variant in layers:
+                    continue
                 bound[end.digest(variant)] = variant, layers
                 if end.bound_bytes < inf and variant not in with_any_bound:
                     unbound[end.unbound_digest(variant)] = variant, with_any_bound
@@ -210,8 +213,9 @@ class Profiler:
         for digest, result in stored.unbound.items():
             variant, with_any_bound = unbound[digest]
             with_any_bound[variant] = result
-        for end, layers in zip(ends, known, strict=True) if stored.unbound else ():
-            layers.update(self._known_unbound(variants, end))
+        if stored.unbound:  # now more layers may be known not to feel the bound of an end
+            for end, layers in zip(ends, known, strict=True):
+                layers.update(self._known_unbound(variants, end))
         return known
 
     def _unbound_at(self, named: _Named) -> dict[str, UnboundLayer]:
@@ -220,12 +224,11 @@ class Profiler:
 
     def _known_unbound(self, variants: Variants, named: _Named) -> dict[str, LayerProfile]:
         """By variant the layers that do not feel the bound of a session."""
-        layers = self._unbound_at(named)
-        return {
-            variant: layers[variant].profile
-            for variant in variants.first
-            if variant in layers and layers[variant].from_bytes <= named.bound_bytes
-        }
+        layers = {}
+        for variant, layer in self._unbound_at(named).items():
+            if variant in variants.first and layer.from_bytes <= named.bound_bytes:
+                layers[variant] = layer.profile
+        return layers
 
     def _prepare(self, variants: Variants, compiles: Collection[_Compile]) -> None:
         if isinstance(self._target, Prepares):

@@ -203,7 +203,7 @@ def _positions(graph: LayerGraph, matches: Sequence[_Match], size: int) -> list[
             before = match.layer
             positions.append(before)
             continue
-        # The last layer first: the optimiser puts what it fuses into the end of the chain that it fuses.
+        # The last layer first: a node that the optimiser made stands at the end of the layers that it computes.
         stop = len(graph) if after is None else after
         between = (i for i in range(stop - 1, before, -1) if i not in named and _writes(graph, i, match.node, size))
         neighbour = before if before >= 0 else after or 0
