@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -97,11 +98,13 @@ class Artifact:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._file = folder, read_pipeline_file(folder)
+        self._folder = folder
+        self._file = read_pipeline_file(folder)
         if len(self._file.pipelines) != 1:
             raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
         [self._pipeline] = self._file.pipelines
         self._host_devices = self._read_devices()
+        self._placed = self._placed_stages()
         self._check_machine()
         self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
         self._given = self._read_inputs()
@@ -137,26 +140,18 @@ class Artifact:
         model = self.model
         if model.batch_size == 1 or not model.merges or not model.inputs:
             return None
-        inputs, outputs = (
-            [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in ports]
-            for ports in (model.inputs, model.outputs)
-        )
+        inputs, outputs = _batch_tensors(model.inputs), _batch_tensors(model.outputs)
         coarsest = max((stage.precision for stage in self._pipeline.stages), key=lambda precision: ROUNDING[precision])
         return SampleProbe(inputs, outputs, model.batch_size, coarsest, self._given)
 
     def _resources(self) -> list[list[StageResources]]:
         """The cores, session and memory limit of every stage's process, for every pipeline."""
-        return [
-            [
-                StageResources(
-                    self._host_devices.cores(number, stage.intra_op_threads),
-                    SessionOptions(stage.intra_op_threads, stage.session, self._host_devices.gpu(number)),
-                    stage.limit_bytes,
-                )
-                for number, stage in devices
-            ]
-            for devices in self._devices()
-        ]
+        return [[self._resources_of(number, stage) for number, stage in placed] for placed in self._placed]
+
+    def _resources_of(self, device: int, stage: StageFile) -> StageResources:
+        cores_of = self._host_devices.cores(device, stage.intra_op_threads)
+        session = SessionOptions(stage.intra_op_threads, stage.session, self._host_devices.gpu(device))
+        return StageResources(cores_of, session, stage.limit_bytes)
 
     def _read_devices(self) -> HostDevices:
         """The devices of this machine that the folder names."""
@@ -165,12 +160,19 @@ class Artifact:
         except BadInput as error:
             raise BadInput(f"{self._folder} is for {', '.join(self._file.devices)}: {error}") from error
 
-    def _devices(self) -> list[list[tuple[int, StageFile]]]:
+    def _placed_stages(self) -> list[list[tuple[int, StageFile]]]:
         """The number of every device with its stage, by pipeline: by the plan, or else one after the other."""
-        stages = [stage for stage in self._pipeline.stages for _ in range(stage.n_replicas)]
-        packed = (range(r * len(stages), (r + 1) * len(stages)) for r in range(self._pipeline.n_replicas))
-        placement = [[number for _, number in devices] for devices in self._pipeline.placement] or packed
-        return [list(zip(numbers, stages, strict=True)) for numbers in placement]
+        stages: list[StageFile] = []
+        for stage in self._pipeline.stages:
+            stages += [stage] * stage.n_replicas
+        placed = []
+        for replica in range(self._pipeline.n_replicas):
+            if self._pipeline.placement:
+                numbers = [number for _, number in self._pipeline.placement[replica]]
+            else:
+                numbers = list(range(replica * len(stages), (replica + 1) * len(stages)))
+            placed.append(list(zip(numbers, stages, strict=True)))
+        return placed
 
     def _check_machine(self) -> None:
         threads = {stage.intra_op_threads for stage in self._pipeline.stages}
@@ -185,7 +187,7 @@ class Artifact:
                 f"a plan of processes of one machine can be served, {self._folder} has one for {n_machines}; "
                 "search without --dask"
             )
-        numbered = [numbered for each in self._devices() for numbered in each]
+        numbered = list(chain.from_iterable(self._placed))
         if self._file.devices and max(number for number, _ in numbered) >= len(self._file.devices):
             raise BadInput(f"{self._folder} must name all its devices, got {', '.join(self._file.devices)}")
         n_cores = max(self._host_devices.n_cores_through(number, stage.intra_op_threads) for number, stage in numbered)
@@ -199,7 +201,8 @@ class Artifact:
         path = self._folder / INPUTS
         if not path.exists():
             return None
-        ports, axes = _as_ports(self._file.inputs), {port.name: port.batch_axis for port in self._file.inputs}
+        ports = _as_ports(self._file.inputs)
+        axes = {port.name: port.batch_axis for port in self._file.inputs}
         return read_samples(str(path), self._file.model, ports, axes).batch(ports)
 
     def _open(self, stage: StageFile) -> int:
@@ -214,6 +217,10 @@ class Artifact:
             ) from error
         finalize(self, os.close, descriptor)
         return descriptor
+
+
+def _batch_tensors(ports: Sequence[ServedTensor]) -> list[BatchTensor]:
+    return [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in ports]
 
 
 def _served(ports: Sequence[ModelPort], batch_size: int) -> tuple[ServedTensor, ...]:
@@ -231,7 +238,7 @@ class _StageFiles:
     ) -> None:
         self._descriptors = descriptors
         self._stages = {LayerRange(*stage.layers): stage for stage in stages}
-        self._messages = {0: _as_ports(inputs)}
+        self._messages = {0: _as_ports(inputs)}  # by the layer before which they pass
         ports = {port.name: port for port in self._messages[0]}
         for layers, stage in self._stages.items():
             ports |= {port.name: port for port in ports_of(stage.outputs)}

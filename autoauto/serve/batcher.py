@@ -68,7 +68,8 @@ class Job:
     def fail(self, error: AutoautoError) -> None:
         """End the job with an error and without outputs."""
         if not self.has_ended:
-            self.error, self._n_left = error, 0
+            self.error = error
+            self._n_left = 0
             self._done(self)
 
 
@@ -95,7 +96,8 @@ class MicroBatch:
     def fill(self, arrays: Mapping[str, Array], ports: Sequence[ServedTensor]) -> None:
         """Write the inputs; copies of the last sample, whose values the model accepts, fill the rest of the batch."""
         for port in ports:
-            array, start = arrays[port.name], 0
+            array = arrays[port.name]
+            start = 0
             for job, first, last in self.pieces:
                 stop = start + last - first
                 port.samples(array, start, stop)[...] = port.samples(job.inputs[port.name], first, last)
@@ -204,7 +206,8 @@ class Batcher:
 
     def _filled(self) -> MicroBatch:
         """The oldest samples; what is left of a job stays in front of the queue."""
-        pieces, room = [], self._model.batch_size
+        pieces = []
+        room = self._model.batch_size
         while self._queue and room:
             job, start, stop = self._queue.popleft()
             taken = min(room, stop - start)
@@ -232,11 +235,14 @@ class Batcher:
 
     def lose(self, error: AutoautoError, now_s: float) -> None:
         """Fail all jobs, queued or in flight, because the processes have died."""
-        pieces = [*self._queue, *self._again, *(piece for batch in self.in_flight for piece in batch.pieces)]
+        pieces = [*self._queue, *self._again]
+        for batch in self.in_flight:
+            pieces += batch.pieces
         self._queue.clear()
         self._again.clear()
         self.in_flight.clear()
-        self.n_queued, self._room_since_s = 0, now_s
+        self.n_queued = 0
+        self._room_since_s = now_s
         for piece in pieces:
             piece.job.fail(error)
 

@@ -87,9 +87,11 @@ class ProbeRuns:
 
     def refuse(self) -> None:
         """Note that the model refused the last micro-batch: go on with samples that differ less."""
-        self._variation, self._number = next(self._variations, None), 0
+        self._variation = next(self._variations, None)
+        self._number = 0
         if self._variation is None:
-            self.is_complete, self.dependence = True, UNCHECKED
+            self.is_complete = True
+            self.dependence = UNCHECKED
 
 
 class PipelineEngine:
@@ -168,7 +170,8 @@ class PipelineEngine:
                 self._serve()
             except Exception as error:  # noqa: BLE001 (whatever ends the processes, they are started again)
                 if self._has_started and _is_shortage(error):
-                    self._lacks(error)
+                    self._lose(error)
+                    sleep(SHORTAGE_S)  # no fault of the processes: they may be started again without end
                     continue
                 n_losses = 1 if self._has_finished else n_losses + 1
                 if n_losses == MAX_LOSSES or not self._has_started:
@@ -179,11 +182,6 @@ class PipelineEngine:
 
     def _lose(self, error: Exception) -> None:
         self._post_and_wait(self._note_loss, " ".join(str(error).split()))
-
-    def _lacks(self, error: Exception) -> None:
-        """Wait for descriptors, which this machine or this process lacks; that is no fault of the processes."""
-        self._lose(error)
-        sleep(SHORTAGE_S)
 
     def _note_loss(self, reason: str) -> None:
         """In the event loop, while the engine waits: drop what was handed over, so that nothing of it comes later."""
@@ -227,7 +225,8 @@ class PipelineEngine:
             self._post(self._events.on_refused, batch, reason)
 
         with self._artifact.pipelines() as pipelines:
-            self._pids, self._has_started = pipelines.pids, True
+            self._pids = pipelines.pids
+            self._has_started = True
             exchange = pipelines.exchange()
             try:
                 if exchange is not None and exchange.n_bytes <= MAX_BYTES:
@@ -285,6 +284,7 @@ class PipelineEngine:
     def _batches(self, in_flight: dict[int, MicroBatch | ProbeRuns]) -> Iterator[MicroBatch | ProbeRuns]:
         """The micro-batches that are handed over, numbered as `Pipelines.stream` numbers them."""
         number = 0
+        # Never empty here: `Pipelines.stream` asks only while the descriptor says that something was handed over.
         while (batch := self._handed_over[0]) is not None:
             os.eventfd_read(self._arrivals_fd)
             self._handed_over.popleft()

@@ -172,7 +172,8 @@ async def measure(
     async with _endpoint(url.rstrip("/"), options) as endpoint:
         n_clients = options.n_clients or _filling(endpoint.metadata, options.n_samples)
         n_loads = 1 + len(options.shares)
-        on_start(f"starting {n_clients} client{'s' * (n_clients > 1)}; {n_loads} loads of {options.seconds:g} s each")
+        clients = f"{n_clients} clients" if n_clients > 1 else "1 client"
+        on_start(f"starting {clients}; {n_loads} loads of {options.seconds:g} s each")
         await _closed(endpoint, n_clients, LoadResult("warm-up", options.n_samples, min(WARM_UP_S, options.seconds)))
         closed = LoadResult(f"closed, {n_clients} clients", options.n_samples, options.seconds)
         await _timed(endpoint, _closed(endpoint, n_clients, closed), closed)
@@ -181,7 +182,8 @@ async def measure(
             raise BadInput(f"{url} must answer some requests, got {closed.n_refused} refused, {closed.n_failed} failed")
         for share in options.shares:
             opened = LoadResult(f"open, {share:.0%} of that", options.n_samples, options.seconds)
-            await _timed(endpoint, _open(endpoint, share * len(closed.latencies_s) / closed.seconds, opened), opened)
+            requests_per_s = share * len(closed.latencies_s) / closed.seconds
+            await _timed(endpoint, _open(endpoint, requests_per_s, opened), opened)
             report(opened)
         return endpoint.metadata
 
@@ -218,9 +220,11 @@ def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
 
 async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) -> None:
     """Put on a load, and note the CPU time of both sides."""
-    server_before_s, before_s = await endpoint.server_cpu_s(), process_time()
+    server_before_s = await endpoint.server_cpu_s()
+    before_s = process_time()
     await load
-    result.client_cpu_s, server_s = process_time() - before_s, await endpoint.server_cpu_s()
+    result.client_cpu_s = process_time() - before_s
+    server_s = await endpoint.server_cpu_s()
     if server_before_s is not None and server_s is not None:
         result.server_cpu_s = server_s - server_before_s
 
@@ -245,13 +249,14 @@ def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mappi
     """The inputs of every request: given ones in turn, or made-up ones."""
     ports = _ports(metadata, options.n_samples)
     if options.inputs is None:
-        generators = map(np.random.default_rng, range(N_INPUTS))
-        yield from (made_up(ports, rng) for rng in generators)
+        for seed in range(N_INPUTS):
+            yield made_up(ports, np.random.default_rng(seed))
         return
     shapes = {each["name"]: each["shape"] for each in metadata["inputs"]}
     axes = {name: shape.index(-1) if -1 in shape else None for name, shape in shapes.items()}
     samples = read_samples(options.inputs, metadata["name"], _ports(metadata, 1), axes)
-    yield from (samples.batch(ports, number * options.n_samples) for number in range(N_INPUTS))
+    for number in range(N_INPUTS):
+        yield samples.batch(ports, number * options.n_samples)
 
 
 def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
@@ -264,16 +269,18 @@ def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
 
 def _request(inputs: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
     """The body and the headers of a request."""
-    parts = [array.tobytes() for array in inputs.values()]
-    entries = [
-        {
-            "name": name,
-            "datatype": DATATYPE_OF[array.dtype.name],
-            "shape": array.shape,
-            "parameters": {"binary_data_size": len(part)},
-        }
-        for (name, array), part in zip(inputs.items(), parts, strict=True)
-    ]
+    parts = []
+    entries = []
+    for name, array in inputs.items():
+        parts.append(array.tobytes())
+        entries.append(
+            {
+                "name": name,
+                "datatype": DATATYPE_OF[array.dtype.name],
+                "shape": array.shape,
+                "parameters": {"binary_data_size": array.nbytes},
+            }
+        )
     head = msgspec.json.encode({"inputs": entries, "parameters": {"binary_data_output": True}})
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
     return b"".join([head, *parts]), headers

@@ -119,7 +119,8 @@ async def serve(
     try:
         url = await server.listen(runner, options)
         n_processes = artifact.model.n_pipelines * artifact.model.n_processes
-        log(f"starting {n_processes} process{'es' * (n_processes > 1)} of {artifact.model.name}")
+        processes = f"{n_processes} processes" if n_processes > 1 else "1 process"
+        log(f"starting {processes} of {artifact.model.name}")
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
         await server.run(lambda: on_ready(url))
@@ -138,8 +139,10 @@ class Server:
     """
 
     def __init__(self, artifact: Artifact, options: ServerOptions, log: Callable[[str], None]) -> None:
-        self._model, self._log, self._loop = artifact.model, log, asyncio.get_running_loop()
-        model, batch_size = self._model, self._model.batch_size
+        self._model = model = artifact.model
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        batch_size = model.batch_size
         max_queue = options.max_queue or max(8 * batch_size * model.n_pipelines, 64)
         delay_s = model.period_s / 10 if options.max_delay_s is None else options.max_delay_s
         self._batcher = Batcher(model, max_queue, delay_s)
@@ -370,8 +373,9 @@ class Server:
             raise web.HTTPNotFound(reason=f"the model here is {self._model.name}")
 
     async def _root(self, request: web.Request) -> web.Response:
-        base, accept = f"{request.scheme}://{request.host}", request.headers.get("Accept", "")
-        return root_response(self._model, base, accept, is_ready=self._is_ready and not self._is_stopping)
+        base = f"{request.scheme}://{request.host}"
+        is_ready = self._is_ready and not self._is_stopping
+        return root_response(self._model, base, request.headers.get("Accept", ""), is_ready=is_ready)
 
     async def _live(self, _: web.Request) -> web.Response:
         return json_response({"live": True})
