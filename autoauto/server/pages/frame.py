@@ -35,8 +35,9 @@ _SECTIONS = (
     ("New search", "/new", Role.SUBMITTER),
     ("Uploads", "/uploads", Role.SUBMITTER),
     ("Compare", "/compare", Role.READER),
-    *((("Dashboard", "/dashboard", Role.READER),) if find_spec("optuna_dashboard") else ()),
 )
+if find_spec("optuna_dashboard"):
+    _SECTIONS = (*_SECTIONS, ("Dashboard", "/dashboard", Role.READER))
 
 
 def style_sheet() -> bytes:
@@ -74,14 +75,14 @@ def page(
 def _navigation(user: User | None, here: str) -> str:
     if user is None:
         return tag("nav", tag("strong", "autoauto"), aria_label="autoauto")
-    links = (
-        tag("li", tag("a", name, href=path, aria_current="page" if path == here else None))
-        for name, path, role in _SECTIONS
-        if user.role.includes(role)
-    )
+    links = ""
+    for name, path, role in _SECTIONS:
+        if user.role.includes(role):
+            current = "page" if path == here else None
+            links += tag("li", tag("a", name, href=path, aria_current=current))
     who = tag("span", words(f"{user.name}, {user.role}"), class_="muted")
     leave = "" if user == LOCAL else form("/logout", button("Log out"))
-    return tag("nav", tag("strong", "autoauto"), tag("ul", *links), who, leave, aria_label="autoauto")
+    return tag("nav", tag("strong", "autoauto"), tag("ul", links), who, leave, aria_label="autoauto")
 
 
 def html(text: str, status: int = 200) -> Answer:

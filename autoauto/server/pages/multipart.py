@@ -64,8 +64,10 @@ def read_form(file: BinaryIO) -> Form:
     try:
         with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
             return _read(content)
-    except ValueError as error:  # it is empty
-        raise _bad("it is empty") if not isinstance(error, BadInput) else error from error
+    except BadInput:
+        raise
+    except ValueError as error:  # of mmap, which maps no empty file
+        raise _bad("it is empty") from error
 
 
 def _read(content: mmap) -> Form:

@@ -56,24 +56,29 @@ def search_page(service: Service, call: Call) -> Answer:
     search = searches.read_search(service.database, call.user, call.search_id)
     submission = read_submission(service.database, search["id"])
     names = names_of(search, submission)
-    has_ended = SearchState(search["state"]).has_ended
-    refresh_s = None if has_ended else REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
-    again = f"again every {refresh_s} s" if refresh_s else ""
+    refresh_s = _refresh_s(search)
     facts = (
         f"search {search['id']}",
         f"objective {search['objective']}",
         f"asked for {moment_text(search['created'])}",
+        f"by {search['owner']}" if search["owner"] else "shared with you",
     )
-    owner = f"by {search['owner']}" if search["owner"] else "shared with you"
     content = (
-        _live("status", _status(service, search, submission, again), refresh_s),
+        _live("status", _status(service, search, submission, refresh_s), refresh_s),
         _live("actions", _actions(service, call, search), None),
         _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
         _request(submission, names),
         _live("links", _links(search), None),
         _live("commands", _commands(service, call, search, submission, names), None),
     )
-    return html(page(call.user, name_of(search), (*facts, owner), *content, refresh_s=refresh_s))
+    return html(page(call.user, name_of(search), facts, *content, refresh_s=refresh_s))
+
+
+def _refresh_s(search: Mapping[str, Any]) -> int | None:
+    """After how long the page reads a search again; None for never."""
+    if SearchState(search["state"]).has_ended:
+        return None
+    return REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
 
 
 def _live(name: str, content: str, refresh_s: int | None) -> str:
@@ -81,40 +86,54 @@ def _live(name: str, content: str, refresh_s: int | None) -> str:
     return tag("div", content, id=name, data_live="", data_refresh_s=refresh_s)
 
 
-def _status(service: Service, search: Mapping[str, Any], submission: Submission, again: str) -> str:
+def _status(service: Service, search: Mapping[str, Any], submission: Submission, refresh_s: int | None) -> str:
     """What a search does or waits for, how far it is, and when it ends."""
-    lines = filter(None, (*_state_lines(service, search, submission), again))
-    first, *others = lines
-    progress = search["progress"] if search["state"] == SearchState.RUNNING else None
-    bar = tag("progress", max=progress["total"], value=progress["done"], aria_label="of this step") if progress else ""
+    first, *others = _state_lines(service, search, submission)
+    if refresh_s:
+        others.append(f"again every {refresh_s} s")
+    bar = ""
+    progress = search["progress"]
+    if progress and search["state"] == SearchState.RUNNING:
+        bar = tag("progress", max=progress["total"], value=progress["done"], aria_label="of this step")
     text = tag("p", words(first), class_="state", role="status")
     return tag("section", tag("div", text, bar, tag("p", words(" · ".join(others)), class_="muted"), class_="card"))
 
 
 def _state_lines(service: Service, search: Mapping[str, Any], submission: Submission) -> Iterator[str]:
-    state, progress = SearchState(search["state"]), search["progress"]
+    """What is known of a search, a line each; the first one says its state."""
+    state = SearchState(search["state"])
+    progress = search["progress"]
     if state is SearchState.WAITING:
         yield _waits_text(n_before(service.database, search["id"]), submission.labels)
     elif state is SearchState.RUNNING and progress:
         yield f"running: {progress['activity']} {progress['done']:,} of {progress['total']:,}"
-        yield f"about {_duration(progress['left_s'])} to the end of this step, estimated" if progress["left_s"] else ""
+        if progress["left_s"]:
+            yield f"about {_duration(progress['left_s'])} to the end of this step, estimated"
+    elif search["ended_by"] and search["ended_by"] != "stop":
+        yield f"{state}: its budget of {search['ended_by']} has ended"
     else:
-        ended = search["ended_by"] and search["ended_by"] != "stop"
-        yield f"{state}: its budget of {search['ended_by']} has ended" if ended else str(state)
-    yield search["reason"]
-    yield counted(search["n_trials"], "trial") if search["n_trials"] else ""
-    yield f"{_duration(search['used_s'])} of work" if search["used_s"] else ""
-    yield f"ended {moment_text(search['ended'])}" if state.has_ended else ""
+        yield str(state)
+    if search["reason"]:
+        yield search["reason"]
+    if search["n_trials"]:
+        yield counted(search["n_trials"], "trial")
+    if search["used_s"]:
+        yield f"{_duration(search['used_s'])} of work"
+    if state.has_ended:
+        yield f"ended {moment_text(search['ended'])}"
 
 
 def _waits_text(before: int | None, labels: Mapping[str, str]) -> str:
-    worker, own = "a worker", {name: text for name, text in labels.items() if name not in STARTS_ENGINES}
+    worker = "a worker"
+    own = {name: text for name, text in labels.items() if name not in STARTS_ENGINES}
     if len(own) < len(labels):
         worker += " that starts engines (autoauto worker --launch WAY)"
     if own:
         worker += f" with {labels_text(own)}"
-    others = f"{counted(before, 'search', 'es')} {'begins' if before == 1 else 'begin'} before it" if before else ""
-    return f"waiting for {worker}: {others or 'it is the next'}"
+    if not before:
+        return f"waiting for {worker}: it is the next"
+    begin = "begins" if before == 1 else "begin"
+    return f"waiting for {worker}: {counted(before, 'search', 'es')} {begin} before it"
 
 
 def _duration(seconds: float) -> str:
@@ -156,15 +175,15 @@ def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchSta
     if summary.winner is None and not state.has_ended:
         text = f"None of {counted(len(summary.trials), 'configuration')} fits so far."
         return tag("section", tag("div", tag("p", words(text)), class_="card"))
-    charts = filter(None, (rates_chart(summary.rate_curves), objectives_chart(summary)))
-    best = winner_section(summary, study_comparisons(summary) if state.has_ended else (), ())
-    return (
-        best
-        + front_section(summary)
-        + engines_section(summary)
-        + choices_section(summary)
-        + "".join(map(figure, charts))
-    )
+    comparisons = study_comparisons(summary) if state.has_ended else ()
+    sections = [
+        winner_section(summary, comparisons, ()),
+        front_section(summary),
+        engines_section(summary),
+        choices_section(summary),
+    ]
+    charts = [rates_chart(summary.rate_curves), objectives_chart(summary)]
+    return "".join(sections) + "".join(figure(chart) for chart in charts if chart)
 
 
 def _request(submission: Submission, names: Mapping[str, str]) -> str:
@@ -175,9 +194,10 @@ def _request(submission: Submission, names: Mapping[str, str]) -> str:
 def _links(search: Mapping[str, Any]) -> str:
     """Where more of it is, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
-    links = {"Compare with another": f"/compare?search={search['id']}", "JSON": own}
+    links = {}
     if search["n_trials"]:
-        links = {"Report": f"{own}/report?as=html", "Trials as CSV": f"{own}/table?as=csv"} | links
+        links |= {"Report": f"{own}/report?as=html", "Trials as CSV": f"{own}/table?as=csv"}
+    links |= {"Compare with another": f"/compare?search={search['id']}", "JSON": own}
     items = (tag("li", tag("a", name, href=path)) for name, path in links.items())
     export = _export(own, search) if search["may_export"] else tag("p", words(_NO_WEIGHTS), class_="muted")
     return section("More", tag("div", tag("ul", *items), export, class_="card"), "more")
@@ -185,8 +205,9 @@ def _links(search: Mapping[str, Any]) -> str:
 
 def _formats(search: Mapping[str, Any]) -> list[str]:
     """The formats in which the best of a search may be exported, the preferred one first; none before there is one."""
-    front = (search["answer"] or {}).get("front") or [None]
-    best = search["best"] or front[0]
+    best = search["best"]
+    if not best and search["answer"] and search["answer"].get("front"):
+        best = search["answer"]["front"][0]
     return formats_for(best) if best else []
 
 
@@ -203,14 +224,16 @@ def _commands(
     service: Service, call: Call, search: Mapping[str, Any], submission: Submission, names: Mapping[str, str]
 ) -> str:
     """What a terminal does with the search; `search` only where its options say all that was asked for."""
-    search_id, server = search["id"], f"--server {quote(call.server)}"
+    search_id = search["id"]
+    server = f"--server {quote(call.server)}"
+    formats = _formats(search)
     commands = {}
     if search["n_trials"]:
         commands["Report"] = f"autoauto report {search_id} --html report.html {server}"
-    if search["may_export"] and (formats := _formats(search)):
+    if search["may_export"] and formats:
         commands["Export"] = f"autoauto export {search_id} --to {formats[0]} --output artifact {server}"
     if submission.limits == SearchLimits() and submission.labels.items() <= STARTS_ENGINES.items():
-        commands |= {"Ask for the same": f"{service.write_command(submission.named_by(names))} {server}"}
+        commands["Ask for the same"] = f"{service.write_command(submission.named_by(names))} {server}"
     if not commands:
         return ""
     lines = "".join(command_line(name, command) for name, command in commands.items())

@@ -51,7 +51,8 @@ def starting(submit: Handler) -> Handler:
         given = read_form(call.file)
         values = dict(given.values)
         try:
-            values |= _uploaded(service, call, given)
+            for chosen, upload in _uploads(service, call, given):
+                values[chosen] = upload  # one by one: the form shows it also where a later file is refused
             body = msgspec.json.encode(submission_of(_with_chosen(values)))
             search_id = submit(service, call._replace(body=body, file=None)).content["id"]
         except BadInput as error:
@@ -64,19 +65,20 @@ def starting(submit: Handler) -> Handler:
     return start_by_page
 
 
-def _uploaded(service: Service, call: Call, given: Form) -> Iterator[tuple[str, str]]:
-    """Keep the files of a form; each is chosen then, as an earlier upload is.
+def _uploads(service: Service, call: Call, given: Form) -> Iterator[tuple[str, str]]:
+    """Store the files of a form; yields the field by which each is chosen, as an earlier upload is, and its value.
 
     Raises:
         BadInput: a name is given beside the file.
     """
     for name, what in FILES.items():
-        if file := given.files.get(name):
-            if given.values.get(what, "").strip():
-                raise BadInput(f"{what} is a name or a file, got both; leave one out")
-            quota_bytes = service.upload_quota_bytes
-            stored = store_model(service.database, call.user, file.content, file.name, quota_bytes)
-            yield f"{what}_upload", f"sha256:{stored.digest}"
+        if name not in given.files:
+            continue
+        if given.values.get(what, "").strip():
+            raise BadInput(f"{what} is a name or a file, got both; leave one out")
+        file = given.files[name]
+        stored = store_model(service.database, call.user, file.content, file.name, service.upload_quota_bytes)
+        yield f"{what}_upload", f"sha256:{stored.digest}"
 
 
 def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
@@ -87,10 +89,11 @@ def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
     """
     named = {name: text for name, text in values.items() if name not in CHOSEN}
     for field, what in CHOSEN.items():
-        if chosen := values.get(field):
-            if named.get(what, "").strip():
-                raise BadInput(f"{what} is a name or an uploaded file, got both; leave one out")
-            named[what] = chosen
+        if not values.get(field):
+            continue
+        if named.get(what, "").strip():
+            raise BadInput(f"{what} is a name or an uploaded file, got both; leave one out")
+        named[what] = values[field]
     return named
 
 
@@ -108,7 +111,10 @@ def submission_of(values: Mapping[str, str]) -> dict[str, Any]:
     space = {name: _values(TABLE[name], written.pop(name)) for name in TABLE if name in written}
     limits = {name: _scalar(written.pop(name)) for name in LIMITS if name in written}
     given: dict[str, Any] = {name: _option(name, text) for name, text in written.items()}
-    given |= {name: some for name, some in (("space", space), ("limits", limits)) if some}
+    if space:
+        given["space"] = space
+    if limits:
+        given["limits"] = limits
     return _joined(given, further)
 
 
@@ -210,7 +216,8 @@ def _fieldset(group: FieldGroup, values: Mapping[str, str], mistake: Mistake | N
     """Fields below their title; those that a click shows are open where something is written in one, or is wrong."""
     shown = fields(group.typical, values, mistake)
     if group.others:
-        is_open = any(values.get(field.name) or (mistake and mistake.name == field.name) for field in group.others)
+        wrong = mistake.name if mistake else ""
+        is_open = any(values.get(field.name) or field.name == wrong for field in group.others)
         title = tag("summary", words(f"{len(group.others)} further"))
         inner = tag("div", fields(group.others, values, mistake), class_="fields")
         shown += tag("details", title, inner, open="open" if is_open else None)
