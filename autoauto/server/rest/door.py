@@ -59,9 +59,20 @@ class Busy(AutoautoError):
 
 
 STATUS: Mapping[type[AutoautoError], int] = {
-    **{BadInput: 400, Unauthorised: 401, Forbidden: 403, NotFound: 404, SlowRequest: 408, Conflict: 409},
-    **{CommandTooLong: 409, LargeRequest: 413, OverQuota: 413, Busy: 429, DatabaseAway: 503, CommandFailed: 503},
-    **{StorageFull: 507, CannotKeep: 507},
+    BadInput: 400,
+    Unauthorised: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    SlowRequest: 408,
+    Conflict: 409,
+    CommandTooLong: 409,
+    LargeRequest: 413,
+    OverQuota: 413,
+    Busy: 429,
+    DatabaseAway: 503,
+    CommandFailed: 503,
+    StorageFull: 507,
+    CannotKeep: 507,
 }
 
 
@@ -118,12 +129,12 @@ class Door:
         Raises:
             Busy: there are.
         """
-        for n, n_most, whose in (
-            (self._n_streams[user], MAX_STREAMS_OF_USER, "of one user"),
-            (self._n_streams.total(), MAX_STREAMS, "of all users"),
-        ):
-            if n >= n_most:
-                raise Busy(f"at most {n_most} streams of events {whose} are read, and so many are; end one")
+        if self._n_streams[user] >= MAX_STREAMS_OF_USER:
+            raise Busy(
+                f"at most {MAX_STREAMS_OF_USER} streams of events of one user are read, and so many are; end one"
+            )
+        if self._n_streams.total() >= MAX_STREAMS:
+            raise Busy(f"at most {MAX_STREAMS} streams of events of all users are read, and so many are; end one")
 
     async def _user(self, request: web.Request, role: Role) -> User:
         """Who sends a request.
@@ -239,7 +250,12 @@ class Door:
         self._service.metrics.count(method, path, status, seconds)
         self._log(
             {
-                **{"event": "request", "id": request_id, "method": request.method, "path": request.path[:200]},
-                **{"status": status, "ms": round(1000 * seconds, 1), "user": request.get("user")},
+                "event": "request",
+                "id": request_id,
+                "method": request.method,
+                "path": request.path[:200],
+                "status": status,
+                "ms": round(1000 * seconds, 1),
+                "user": request.get("user"),
             }
         )

@@ -20,7 +20,6 @@ from autoauto.server.store.tables import DatabaseAway
 from autoauto.space.requests.request import SearchRequest
 
 _OF_SERVER = ("request", "limits", "labels", "priority", "shared", "share_weights")
-_SWITCHES = ("shared", "share_weights")
 
 
 def health(service: Service, call: Call) -> Answer:
@@ -55,7 +54,8 @@ def submit(service: Service, call: Call) -> Answer:
     priority = given.get("priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
         raise BadInput(f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, got {priority!r:.60}")
-    is_shared, with_weights = (_switch(given, name) for name in _SWITCHES)
+    is_shared = _switch(given, "shared")
+    with_weights = _switch(given, "share_weights")
     if with_weights and not is_shared:
         raise BadInput("share_weights says what others may do with a shared search, got it without shared; add shared")
     search_id, is_new = searches.submit(
@@ -112,7 +112,8 @@ def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | Non
     """The path of the next page, with the parameters of this one; None where there is none."""
     if None in start.values():
         return None
-    return f"{path}?{urlencode({name: value for name, value in ({**given, **start}).items() if value is not None})}"
+    query = {name: value for name, value in {**given, **start}.items() if value is not None}
+    return f"{path}?{urlencode(query)}"
 
 
 def events(service: Service, call: Call) -> Answer:

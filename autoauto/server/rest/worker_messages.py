@@ -37,18 +37,14 @@ Process = Annotated[str, Meta(pattern=r"^[ -~]{1,240}:[0-9]{1,7}$")]
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
 """Of an attribute of a study or a trial."""
 
-_NUMBERS: list[tuple[str, Any, Any]] = [
-    (number.name, Number | None, None) for number in NUMBERS if number.name != "samples_per_s"
+_BEST_FIELDS: list[Any] = [
+    ("samples_per_s", Number),
+    ("n_devices", Annotated[int, Meta(ge=1, le=MAX_COUNT)]),
+    ("values", list[Number], []),
+    ("output_tokens", Number | None, None),
 ]
-Best = msgspec.defstruct(
-    "Best",
-    [
-        *(("samples_per_s", Number), ("n_devices", Annotated[int, Meta(ge=1, le=MAX_COUNT)])),
-        *(("values", list[Number], []), ("output_tokens", Number | None, None)),
-        *_NUMBERS,
-    ],
-    kw_only=True,
-)
+_BEST_FIELDS += [(number.name, Number | None, None) for number in NUMBERS if number.name != "samples_per_s"]
+Best = msgspec.defstruct("Best", _BEST_FIELDS, kw_only=True)
 """A configuration and what it gives; it has knobs and stages beside these."""
 
 

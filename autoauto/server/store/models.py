@@ -193,7 +193,8 @@ def delete_left(database: ServiceDatabase) -> None:
     """Delete what is left of uploads whose server was killed."""
     columns = UPLOADS.c.upload, UPLOADS.c.process, UPLOADS.c.written_s
     rows = database.write(lambda connection: connection.execute(select(*columns)).all())
-    if left := [row.upload for row in rows if is_gone(row.process) or row.written_s < time.time() - LEFT_S]:
+    left = [row.upload for row in rows if is_gone(row.process) or row.written_s < time.time() - LEFT_S]
+    if left:
         database.write(partial(_delete_unfinished, left))
 
 
@@ -244,8 +245,14 @@ def _listed(user: User) -> Any:
 
 
 def _described(row: Any) -> dict[str, Any]:
-    named = {"digest": row.digest, "model": f"sha256:{row.digest}", "name": row.name, "n_bytes": row.n_bytes}
-    return {**named, "owner": row.owner, "created": row.created_s}
+    return {
+        "digest": row.digest,
+        "model": f"sha256:{row.digest}",
+        "name": row.name,
+        "n_bytes": row.n_bytes,
+        "owner": row.owner,
+        "created": row.created_s,
+    }
 
 
 def _not_found(digest: str) -> NotFound:
@@ -267,7 +274,8 @@ def delete_model(database: ServiceDatabase, user: User, digest: str) -> None:
             raise _not_found(digest)
         database.alone_with_uploads(connection)
         is_last = connection.scalar(select(MODEL_HOLDERS.c.owner).where(of_digest).limit(1)) is None
-        if (search_id := connection.scalar(_needs(digest, None if is_last else user.name))) is not None:
+        search_id = connection.scalar(_needs(digest, None if is_last else user.name))
+        if search_id is not None:
             raise Conflict(
                 f"a file that is deleted is needed by no search that waits or runs, search {search_id} needs it; stop "
                 "it first, or wait for its end"
@@ -367,7 +375,7 @@ def stored_part(database: ServiceDatabase, digest: str, number: int) -> bytes | 
 
 
 def _is_whole(database: ServiceDatabase, digest: str) -> bool:
-    """Whether the database has all of a file, undamaged."""
+    """True if the database has all of a file, undamaged."""
     return _digest(_all_parts(partial(stored_part, database, digest))) == digest
 
 

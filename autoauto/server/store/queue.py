@@ -94,7 +94,9 @@ class Queue:
         max_running: int | None = None,
         process: str | None = None,
     ) -> None:
-        self._database, self._labels, self._max_running = database, dict(labels or {}), max_running
+        self._database = database
+        self._labels = dict(labels or {})
+        self._max_running = max_running
         self._process = process or this_process()
 
     def claim(self) -> Lease | None:
@@ -105,7 +107,8 @@ class Queue:
             LEASES.free_those_of_gone_processes(connection, SEARCHES.c.state == SearchState.RUNNING)
             allowed = filter(self._may_run, connection.execute(_waiting(self._database, SEARCHES.c.submission)))
             for turn in _in_turns(self._database, connection, allowed, self._max_running):
-                if (lease := self._claim(connection, turn)) is not None:
+                lease = self._claim(connection, turn)
+                if lease is not None:
                     return lease
             return None
 
@@ -129,7 +132,9 @@ class Queue:
                 "n_measured": standing.n_measured,
                 "n_trials": n_trials_of(lease.search_id),
                 "used_s": standing.used_s,
-            } | ({"n_attempts": 1} if standing.is_further else {})
+            }
+            if standing.is_further:  # only workers that were lost without a further trial count against a search
+                values["n_attempts"] = 1
         renewal = update(SEARCHES).where(self._is_held(lease)).values(values)
 
         def work(connection: Connection) -> bool | None:
@@ -152,11 +157,11 @@ class Queue:
         """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""
 
         def work(connection: Connection) -> None:
-            values = {"state": str(SearchState.WAITING), "token": None}
-            if not is_lost:
-                values["n_attempts"] = SEARCHES.c.n_attempts - 1  # type: ignore[assignment]
-            else:
+            values: dict[str, Any] = {"state": str(SearchState.WAITING), "token": None}
+            if is_lost:
                 values["reason"] = reason
+            else:
+                values["n_attempts"] = SEARCHES.c.n_attempts - 1
             connection.execute(update(SEARCHES).where(self._is_held(lease)).values(values))
             if is_lost:
                 self._fail(connection, and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.state == SearchState.WAITING))
@@ -178,12 +183,15 @@ class Queue:
         this = and_(SEARCHES.c.id == turn.id, is_free(self._database))
         if self._fail(connection, this):
             return None
-        values = {
-            **LEASES.taken(self._database.now(), self._process),
-            **{"state": str(SearchState.RUNNING), "started_s": time.time()},
-            **{"owner": turn.holder, "n_trials": n_trials_of(turn.id)},
+        values = LEASES.taken(self._database.now(), self._process)
+        values |= {
+            "state": str(SearchState.RUNNING),
+            "started_s": time.time(),
+            "owner": turn.holder,
+            "n_trials": n_trials_of(turn.id),
+            "n_attempts": SEARCHES.c.n_attempts + 1,
         }
-        claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
+        claim = update(SEARCHES).where(this).values(values)
         row = backend_of(connection).update_one(connection, claim, *SEARCHES.c)
         if row is None:
             return None
@@ -242,9 +250,10 @@ def _in_turns(
     n_running = Counter(connection.scalars(select(SEARCHES.c.owner).where(running)))
     latest = select(SEARCHES.c.owner, func.max(SEARCHES.c.started_s)).group_by(SEARCHES.c.owner)
     started_s = {owner: moment or 0.0 for owner, moment in connection.execute(latest)}
-    turns = [
-        (n_running[holder], started_s.get(holder, 0.0), rows[-1].number, holder) for holder, rows in of_holders.items()
-    ]
+    # The holder with the fewest running searches is on top, then the one whose last search began longest ago.
+    turns = []
+    for holder, rows in of_holders.items():
+        turns.append((n_running[holder], started_s.get(holder, 0.0), rows[-1].number, holder))
     heapify(turns)
     taken: set[str] = set()
     while turns:
@@ -254,6 +263,7 @@ def _in_turns(
             rows.pop()
         if not rows or (max_running is not None and n_now >= max_running):
             continue
+        # Its next search may be another than when it was pushed, and so may its rank among holders that are even.
         if turns and (n_now, last_s, rows[-1].number, holder) > turns[0]:
             heappush(turns, (n_now, last_s, rows[-1].number, holder))
             continue

@@ -118,7 +118,7 @@ def submit(
     Raises:
         BadInput: the user has not uploaded a file that it names.
     """
-    digest, now_s = submission.digest, time.time()
+    digest = submission.digest
     row: dict[str, object] = {
         "id": secrets.token_hex(_ID_BYTES),
         "digest": digest,
@@ -126,12 +126,15 @@ def submit(
         "owner": user.name,
         "state": SearchState.WAITING,
         "limits": _limits_json(submission, 0, 0, 0.0),
-        **dict.fromkeys(("reason",), ""),
-        **dict.fromkeys(("progress", "answer"), _EMPTY),
-        **dict.fromkeys(("n_attempts", "n_measured", "n_trials"), 0),
+        "reason": "",
+        "progress": _EMPTY,
+        "answer": _EMPTY,
+        "n_attempts": 0,
+        "n_measured": 0,
+        "n_trials": 0,
         "used_s": 0.0,
         "wants_stop": False,
-        "created_s": now_s,
+        "created_s": time.time(),
     }
 
     def work(connection: Connection) -> Submitted:
@@ -139,16 +142,25 @@ def submit(
         search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
         assert search_id is not None
         names = held_names(database, connection, user, submission)
-        shared = {"is_shared": is_shared, "shares_weights": with_weights}
-        holder = {"search_id": search_id, "owner": user.name, "priority": priority, **shared}
-        holder |= {"has_stopped": False, "names": names}
+        holder = {
+            "search_id": search_id,
+            "owner": user.name,
+            "priority": priority,
+            "is_shared": is_shared,
+            "shares_weights": with_weights,
+            "has_stopped": False,
+            "names": names,
+        }
         if insert_new(connection, HOLDERS, [holder]):
             if not is_new:
                 _go_on_for_another(connection, search_id)
-        else:
-            better = case((HOLDERS.c.priority < priority, priority), else_=HOLDERS.c.priority)
-            shown = shared if is_shared else {}
-            connection.execute(update(HOLDERS).where(_own(user, search_id)).values(priority=better, **shown))
+        else:  # of who asks again the better priority counts; what is shared stays so, unless it is shared anew
+            values: dict[str, Any] = {
+                "priority": case((HOLDERS.c.priority < priority, priority), else_=HOLDERS.c.priority)
+            }
+            if is_shared:
+                values |= {"is_shared": True, "shares_weights": with_weights}
+            connection.execute(update(HOLDERS).where(_own(user, search_id)).values(values))
         return Submitted(search_id, is_new or search_id == row["id"])  # also where it is repeated after a lost answer
 
     return database.write(work)
@@ -203,9 +215,7 @@ def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
         NotFound: there is none that the user may see.
     """
     row = database.write(lambda connection: _row(database, connection, user, search_id))
-    answer = msgspec.json.decode(row.answer) or {}
-    described = _described(row, user)
-    return described | {"answer": answer or None}
+    return _described(row, user) | {"answer": msgspec.json.decode(row.answer) or None}
 
 
 def visible_ids(database: ServiceDatabase, user: User) -> set[str]:
@@ -414,7 +424,8 @@ def _check_held(connection: Connection, user: User, search_id: str) -> None:
 
 def _described(row: Row[Any], user: User) -> dict[str, Any]:
     """A search as clients read it, without its whole answer."""
-    submission, answer = msgspec.json.decode(row.submission), msgspec.json.decode(row.answer) or {}
+    submission = msgspec.json.decode(row.submission)
+    answer = msgspec.json.decode(row.answer) or {}
     progress: Mapping[str, Any] | None = msgspec.json.decode(row.progress)
     problem = submission["request"]["problem"]
     named = {"model": problem["model"], "cluster": problem["cluster"], **problem["options"]}
@@ -422,7 +433,14 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
     if row.has_stopped and not state.has_ended:
         state = SearchState.STOPPED  # for its caller: it goes on for another holder, or ends soon
     is_held = row.priority is not None
-    is_holder = user.role is Role.ADMIN or is_held
+    owner = user.name if is_held else None  # of other holders a user sees nothing
+    if user.role is Role.ADMIN:
+        owner = row.owner
+    may_export = is_held or user.role is Role.ADMIN or row.shares_weights or not UPLOADED.fullmatch(problem["model"])
+    best = answer.get("best")
+    if progress is not None:
+        best = best or progress.get("best")
+        progress = {name: value for name, value in progress.items() if name != "best"}
     return {
         "id": row.id,
         "state": state,
@@ -434,10 +452,10 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "files": {what: called(row.names, name) for what, name in named.items() if UPLOADED.fullmatch(str(name))},
         "target": problem["target"],
         "objective": submission["request"]["study"]["objectives"],
-        "owner": row.owner if user.role is Role.ADMIN else user.name if is_held else None,
+        "owner": owner,
         "priority": row.priority,
         "shared": bool(row.is_shared),
-        "may_export": bool(is_holder or row.shares_weights or not UPLOADED.fullmatch(problem["model"])),
+        "may_export": bool(may_export),
         "created": row.created_s,
         "started": row.started_s,
         "ended": row.ended_s,
@@ -446,7 +464,7 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "n_trials": row.n_trials,
         "n_attempts": row.n_attempts,
         "ended_by": answer.get("ended_by"),
-        "progress": progress and {name: value for name, value in progress.items() if name != "best"},
-        "best": answer.get("best") or (progress or {}).get("best"),
+        "progress": progress,
+        "best": best,
         "links": {"self": f"/v1/searches/{row.id}"},
     }

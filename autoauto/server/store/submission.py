@@ -106,7 +106,8 @@ class Submission:
             BadInput: it names a file or an address of a machine, an unknown cluster or an option of another target, or
                 has more configurations than a search may; or what it says of workers is no text.
         """
-        problem, study = _without_files(request.problem), request.study
+        problem = _without_files(request.problem)
+        study = request.study
         entry = TARGETS[problem.target]
         entry.read_options(problem.options)
         _check_cluster(str(problem.cluster), entry)
@@ -158,8 +159,12 @@ class Submission:
     @property
     def uploads(self) -> dict[str, str]:
         """The digests of its uploaded files, by what they are: "model", "cluster", or the name of an option."""
-        matches = {what: UPLOADED.fullmatch(name) for what, name in files_of(self.request.problem).items()}
-        return {what: match[1] for what, match in matches.items() if match}
+        digests = {}
+        for what, name in files_of(self.request.problem).items():
+            match = UPLOADED.fullmatch(name)
+            if match:
+                digests[what] = match[1]
+        return digests
 
     def named_by(self, names: Mapping[str, str]) -> SearchRequest:
         """The request with names in place of the digests of uploaded files."""
@@ -173,9 +178,8 @@ def read_labels(given: object) -> dict[str, str]:
     Raises:
         BadInput: it is no object of short texts.
     """
-    if not isinstance(given, Mapping) or not all(
-        isinstance(part, str) and 0 < len(part) <= 100 for pair in given.items() for part in pair
-    ):
+    texts = [*given.keys(), *given.values()] if isinstance(given, Mapping) else [None]
+    if not all(isinstance(text, str) and 0 < len(text) <= 100 for text in texts):
         raise BadInput(f'labels are texts by names, for example {{"gpu": "h100"}}, got {given!r:.60}')
     if len(given) > 20:
         raise BadInput(f"at most 20 labels, got {len(given)}")
@@ -210,13 +214,15 @@ def _without_files(problem: Problem) -> Problem:
         raise BadInput(f"target is one of {', '.join(TARGETS)}, got {problem.target!r:.60}")
     check_options(problem)
     for name in FILE_OPTIONS:
-        if (given := problem.options.get(name)) is not None and not UPLOADED.fullmatch(str(given)):
+        given = problem.options.get(name)
+        if given is not None and not UPLOADED.fullmatch(str(given)):
             raise BadInput(
                 f"--{name} of a search on a server is an uploaded file, got {given!r:.100}; upload the file, POST "
                 "/v1/models, and give sha256: and its digest"
             )
     entry = TARGETS[problem.target]
-    model, cluster = problem.model or DEFAULT_MODEL, problem.cluster or entry.default_cluster
+    model = problem.model or DEFAULT_MODEL
+    cluster = problem.cluster or entry.default_cluster
     known = bundled_names() if entry.serves_decoders else tuple(builtin_models())
     if entry.serves_decoders and model not in known:
         if problem.model is None:
