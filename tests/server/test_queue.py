@@ -18,6 +18,7 @@ from autoauto.cli.commands.studies import search
 from autoauto.cli.submission import request_of_json
 from autoauto.records.errors import BadInput
 from autoauto.server.store import searches
+from autoauto.server.store.asked import read_submission
 from autoauto.server.store.queue import MAX_ATTEMPTS, Lease, LeaseKey, Queue, Standing, n_before
 from autoauto.server.store.searches import (
     Conflict,
@@ -383,6 +384,8 @@ def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: 
     assert (page.trials[0]["value"], page.trials[0]["x"]) == (1.0, 1)
     stop_search(database, MARY, ids[0])
     assert delete_search(database, MARY, ids[0])
+    with pytest.raises(NotFound, match="any more"):  # as when it was read just before
+        read_submission(database, ids[0])
     delete_trials(database, ids[0])
     delete_trials(database, ids[0])  # as when the client asks again
     names = {study.study_name for study in database.studies.get_all_studies()}

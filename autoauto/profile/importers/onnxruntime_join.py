@@ -219,8 +219,8 @@ def _writes(graph: LayerGraph, layer: int, node: NodeRecord, size: int) -> bool:
 def _check_products(graph: LayerGraph, matches: Sequence[_Match], layer_of: Sequence[int], where: str) -> None:
     """Refuse a profile without a product of the file, unless the optimiser made it part of another node."""
     n_covered = defaultdict[int, float](float)  # by layer, how many products its nodes may compute
-    for match, layer in zip(matches, layer_of, strict=True):
-        n_covered[layer] += _n_products(match.node.op, in_file=match.tensor is not None)
+    for match, position in zip(matches, layer_of, strict=True):
+        n_covered[position] += _n_products(match.node.op, in_file=match.tensor is not None)
     n_missing = 0  # products since the last layer with a node: the next one with a node must have computed them
     for index, layer in enumerate(graph.layers):
         is_product = layer.op in _PRODUCTS

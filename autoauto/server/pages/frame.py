@@ -30,7 +30,7 @@ REPORT_HEADERS = {
     "frame-ancestors 'none'; base-uri 'none'",
 }
 """A report has its style sheet and its script inside, and runs no other."""
-_SECTIONS = (
+_SECTIONS: tuple[tuple[str, str, Role], ...] = (
     ("Searches", "/", Role.READER),
     ("New search", "/new", Role.SUBMITTER),
     ("Uploads", "/uploads", Role.SUBMITTER),

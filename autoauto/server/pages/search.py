@@ -32,7 +32,7 @@ from autoauto.server.pages.forms import Field, Kind, button, fields, form
 from autoauto.server.pages.frame import html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
-from autoauto.server.store.asked import asked_texts, is_held, labels_text, names_of, read_submission
+from autoauto.server.store.asked import asked_texts, labels_text, names_of, read_submission
 from autoauto.server.store.queue import n_before
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.submission import STARTS_ENGINES, SearchLimits, Submission
@@ -65,7 +65,7 @@ def search_page(service: Service, call: Call) -> Answer:
     )
     content = (
         _live("status", _status(service, search, submission, refresh_s), refresh_s),
-        _live("actions", _actions(service, call, search), None),
+        _live("actions", _actions(call, search), None),
         _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
         _request(submission, names),
         _live("links", _links(search), None),
@@ -145,15 +145,17 @@ def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _actions(service: Service, call: Call, search: Mapping[str, Any]) -> str:
-    """The button that its reader may use."""
-    has_ended = SearchState(search["state"]).has_ended
+def _actions(call: Call, search: Mapping[str, Any]) -> str:
+    """The button that its reader may use: an administrator, or who has asked for it, of whom it names the owner."""
     is_done = search["state"] == SearchState.FINISHED and not search["ended_by"]
-    may_act = call.user.role.includes(Role.SUBMITTER) and is_held(service.database, call.user, search["id"])
+    may_act = call.user.role.includes(Role.SUBMITTER) and search["owner"] is not None
     if is_done or not may_act:
         return ""
-    name, what = ("resume", "Go on") if has_ended else ("stop", "Stop with the best so far")
-    return tag("div", form(f"{PATH}/{search['id']}/{name}", button(what)), class_="actions")
+    if SearchState(search["state"]).has_ended:
+        action = form(f"{PATH}/{search['id']}/resume", button("Go on"))
+    else:
+        action = form(f"{PATH}/{search['id']}/stop", button("Stop with the best so far"))
+    return tag("div", action, class_="actions")
 
 
 @lru_cache(N_DRAWN)
@@ -194,7 +196,7 @@ def _request(submission: Submission, names: Mapping[str, str]) -> str:
 def _links(search: Mapping[str, Any]) -> str:
     """Where more of it is, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
-    links = {}
+    links: dict[str, str] = {}
     if search["n_trials"]:
         links |= {"Report": f"{own}/report?as=html", "Trials as CSV": f"{own}/table?as=csv"}
     links |= {"Compare with another": f"/compare?search={search['id']}", "JSON": own}

@@ -192,7 +192,7 @@ def _add_part(upload: str, number: int, content: bytes, connection: Connection) 
 def delete_left(database: ServiceDatabase) -> None:
     """Delete what is left of uploads whose server was killed."""
     columns = UPLOADS.c.upload, UPLOADS.c.process, UPLOADS.c.written_s
-    rows = database.write(lambda connection: connection.execute(select(*columns)).all())
+    rows = database.rows(select(*columns))
     left = [row.upload for row in rows if is_gone(row.process) or row.written_s < time.time() - LEFT_S]
     if left:
         database.write(partial(_delete_unfinished, left))
@@ -216,7 +216,7 @@ def list_models(database: ServiceDatabase, user: User, limit: int = 50, before: 
     query = _listed(user).order_by(MODEL_HOLDERS.c.number.desc()).limit(limit + 1)
     if before:
         query = query.where(MODEL_HOLDERS.c.number < before)
-    rows = database.write(lambda connection: connection.execute(query).all())
+    rows = database.rows(query)
     more = rows[limit - 1].number if len(rows) > limit else None
     return ModelsPage(list(map(_described, rows[:limit])), more)
 
@@ -370,7 +370,7 @@ def stored_part(database: ServiceDatabase, digest: str, number: int) -> bytes | 
         return None
     part = select(MODEL_PARTS.c.content).join(MODELS, MODELS.c.upload == MODEL_PARTS.c.upload)
     part = part.where(MODELS.c.digest == digest, MODEL_PARTS.c.part == number)
-    content = database.write(lambda connection: connection.scalar(part))
+    content = database.scalar(part)
     return None if content is None else bytes(content)
 
 

@@ -171,7 +171,7 @@ class Queue:
     def held(self, token: str) -> LeaseKey | None:
         """The lease with a token; None where it is lost."""
         query = select(SEARCHES.c.id).where(SEARCHES.c.token == token)
-        search_id = self._database.write(lambda connection: connection.scalar(query))
+        search_id = self._database.scalar(query)
         return None if search_id is None else LeaseKey(search_id, token)
 
     def holds(self, connection: Connection, lease: LeaseKey) -> bool:

@@ -203,7 +203,7 @@ def list_searches(
     if before:
         wanted.append(SEARCHES.c.number < before)
     query = _query(database, user).where(*wanted).order_by(SEARCHES.c.number.desc()).limit(limit + 1)
-    rows = database.write(lambda connection: connection.execute(query).all())
+    rows = database.rows(query)
     more = rows[limit - 1].number if len(rows) > limit else None
     return Page([_described(row, user) for row in rows[:limit]], more)
 
@@ -220,8 +220,7 @@ def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
 
 def visible_ids(database: ServiceDatabase, user: User) -> set[str]:
     """The ids of all searches that a user may see."""
-    query = select(SEARCHES.c.id).where(_visible(user))
-    return database.write(lambda connection: set(connection.scalars(query)))
+    return {row.id for row in database.rows(select(SEARCHES.c.id).where(_visible(user)))}
 
 
 def check_visible(database: ServiceDatabase, user: User, search_id: str) -> None:
@@ -353,8 +352,10 @@ def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool
 def count_states(database: ServiceDatabase) -> dict[str, int]:
     """How many searches there are in every state."""
     counting = select(SEARCHES.c.state, func.count()).group_by(SEARCHES.c.state)
-    rows = database.write(lambda connection: connection.execute(counting).all())
-    return {str(state): 0 for state in SearchState} | {state: int(n) for state, n in rows}
+    counts = {str(state): 0 for state in SearchState}
+    for state, n_searches in database.rows(counting):
+        counts[state] = n_searches
+    return counts
 
 
 def _limits_json(submission: Submission, n_measured: int, n_trials: int, used_s: float) -> str:

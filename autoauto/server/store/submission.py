@@ -178,12 +178,15 @@ def read_labels(given: object) -> dict[str, str]:
     Raises:
         BadInput: it is no object of short texts.
     """
-    texts = [*given.keys(), *given.values()] if isinstance(given, Mapping) else [None]
-    if not all(isinstance(text, str) and 0 < len(text) <= 100 for text in texts):
+    if not isinstance(given, Mapping) or not all(map(_is_label, (*given.keys(), *given.values()))):
         raise BadInput(f'labels are texts by names, for example {{"gpu": "h100"}}, got {given!r:.60}')
     if len(given) > 20:
         raise BadInput(f"at most 20 labels, got {len(given)}")
     return dict(given)
+
+
+def _is_label(part: object) -> bool:
+    return isinstance(part, str) and 0 < len(part) <= 100
 
 
 def check_options(problem: Problem) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from optuna.exceptions import StorageInternalError
 from sqlalchemy import (
@@ -31,6 +31,8 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    Row,
+    Select,
     String,
     Table,
     UniqueConstraint,
@@ -205,6 +207,22 @@ class ServiceDatabase:
                 return work(connection)
 
         return self.run(transaction)
+
+    def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """The rows of a query.
+
+        Raises:
+            DatabaseAway: as `write`.
+        """
+        return self.write(lambda connection: connection.execute(query).all())
+
+    def scalar(self, query: Select[Any]) -> Any:
+        """The first value of the first row of a query; None where it has no row.
+
+        Raises:
+            DatabaseAway: as `write`.
+        """
+        return self.write(lambda connection: connection.scalar(query))
 
     def run(self, work: Callable[[], T]) -> T:
         """The result of `work`, repeated as in `write`.

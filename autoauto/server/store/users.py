@@ -120,7 +120,7 @@ def revoke_tokens(database: ServiceDatabase, name: str) -> int:
 def list_tokens(database: ServiceDatabase) -> list[TokenEntry]:
     """All tokens, the oldest first."""
     columns = TOKENS.c.name, TOKENS.c.role, TOKENS.c.created_s, TOKENS.c.expires_s, TOKENS.c.revoked_s
-    rows = database.write(lambda connection: connection.execute(select(*columns).order_by(TOKENS.c.token_id)).all())
+    rows = database.rows(select(*columns).order_by(TOKENS.c.token_id))
     return [TokenEntry(row.name, Role(row.role), row.created_s, row.expires_s, row.revoked_s) for row in rows]
 
 

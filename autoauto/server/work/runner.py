@@ -136,13 +136,18 @@ class _RunningSearch:
     """One search."""
 
     def __init__(self, channel: Channel, task: Task, describers: Describers) -> None:
-        self._channel, self._task, self._describers = channel, task, describers
-        self._started_s, self._sent_s = monotonic(), 0.0
-        self._n_trials, self._n_sent = task.lease.n_trials, task.lease.n_trials
+        self._channel = channel
+        self._task = task
+        self._describers = describers
+        self._started_s = monotonic()
+        self._sent_s = 0.0
+        self._n_trials = task.lease.n_trials
+        self._n_sent = task.lease.n_trials  # how many of them there were when the last standing was sent
         self._n_measured = 0
         self._now: SearchProgress | None = None
         self._origin: Origin | None = None
-        self._is_stopped, self._n_lines = False, 0
+        self._is_stopped = False
+        self._n_lines = 0  # of engines that were measured
 
     @property
     def uploads(self) -> Mapping[str, str]:
@@ -168,7 +173,7 @@ class _RunningSearch:
                 if not self._is_stopped:
                     raise
                 ended_by = STOP
-        if result is None:
+        if result is None:  # it was ended: the trials so far are read again, and their best is verified
             result = self._search(flow, _NOW_S)
         self._n_measured = result.counts.n_measured
         self._send("ended", result.counts.n_tried, result.counts.n_tried, None)  # with the last trials, too
@@ -201,7 +206,8 @@ class _RunningSearch:
 
     def _on_progress(self, now: SearchProgress) -> None:
         is_better = self._now is None or now.best != self._now.best
-        self._now, self._n_measured = now, now.n_measured
+        self._now = now
+        self._n_measured = now.n_measured
         if is_better or monotonic() - self._sent_s >= _PERIOD_S:
             self._send(str(now.activity), now.done, now.total, now.left_s)
         limits = self._task.lease.limits
@@ -231,13 +237,20 @@ class _RunningSearch:
         self._send("verifying", done, total, None)
 
     def _send(self, activity: str, done: int, total: int, left_s: float | None) -> None:
-        best = self._now and self._now.best
+        best = None
+        if self._now is not None and self._now.best is not None:
+            best = self._describers.best(self._now.best)
         progress = {
-            **{"activity": activity, "done": done, "total": total, "left_s": left_s},
-            **{"n_measured": self._n_measured, "origin": self._origin},
-            "best": best and self._describers.best(best),
+            "activity": activity,
+            "done": done,
+            "total": total,
+            "left_s": left_s,
+            "n_measured": self._n_measured,
+            "origin": self._origin,
+            "best": best,
         }
         used_s = self._task.lease.used_s + monotonic() - self._started_s
         is_further = self._n_trials > self._n_sent
         self._channel.send(Standing(progress, self._n_measured, used_s, is_further))
-        self._sent_s, self._n_sent = monotonic(), self._n_trials
+        self._sent_s = monotonic()
+        self._n_sent = self._n_trials
