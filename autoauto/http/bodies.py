@@ -137,7 +137,7 @@ class Unpacker:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the end of the stream has been seen."""
+        """True if the end of the stream has been seen."""
         return self._stream.eof
 
     def parts(self, packed: bytes) -> Iterator[bytes]:

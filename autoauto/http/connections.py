@@ -107,7 +107,7 @@ class _Watched:
         self._protocol.connection_lost(error)
 
     def __getattr__(self, name: str) -> Any:
-        """What the event loop calls besides."""
+        """Methods of the protocol that the event loop calls besides."""
         return getattr(self._protocol, name)
 
 

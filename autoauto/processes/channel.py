@@ -78,7 +78,7 @@ class Channel:
         self._socket.sendall(_HEAD.pack(self.key, len(content), crc32(content)) + content)
 
     def poll(self) -> bool:
-        """Whether `recv` returns or raises at once: a message has arrived, or the other end is closed.
+        """True if `recv` returns or raises at once: a message has arrived, or the other end is closed.
 
         Raises:
             BadMessage: something else arrived, or a message did not arrive whole within `MESSAGE_S`.

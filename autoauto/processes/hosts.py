@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 
 def is_allowed_host(header: str, names: Collection[str]) -> bool:
-    """Whether a `Host` header names this server: an address, localhost, or one of its names; the port does not matter.
+    """True if a `Host` header names this server: an address, localhost, or one of its names; the port does not matter.
 
     >>> [is_allowed_host(header, ["models.example"]) for header in ("127.0.0.1:80", "[::1]", "Models.example.:80")]
     [True, True, True]

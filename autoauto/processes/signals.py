@@ -119,7 +119,7 @@ def watch() -> None:
 
 
 def _forget() -> None:
-    """What signals do to a forked process is not the concern of the one that watches its parent."""
+    """Close the pipe in a forked process: the watching process watches its parent only."""
     for descriptor in _wakeup:
         signal.set_wakeup_fd(-1)
         os.close(descriptor)

@@ -161,7 +161,7 @@ _MAX_WATCH_SHARE = 0.02  # of a core
 
 
 class Ending(NamedTuple):
-    """How a process ended.
+    """The end of a process.
 
     Attributes:
         exit_code: its exit code; minus the number of the signal that killed it.
@@ -250,7 +250,7 @@ class ChildProcess:
         return self._ending
 
     def _reported(self) -> Ending | None:
-        """How the process ended by what its guard says; None where there is no guard, or the guard was killed."""
+        """The end of the process as its guard reports it; None where there is no guard, or the guard was killed."""
         with suppress(OSError):
             if self._control and (report := self._control.recv(100, socket.MSG_DONTWAIT)):
                 return Ending(*map(int, report.split()))

@@ -21,7 +21,7 @@ _SharedWeights = tuple[tuple[str, int, int], ...]
 
 
 class _Position(NamedTuple):
-    """Where a layer stands in its model.
+    """A position in a model, which several layers may share.
 
     Attributes:
         variant: what it compiles to.
@@ -45,7 +45,7 @@ class _Distinct(NamedTuple):
 
 
 class Positions:
-    """Where the layers of a model stand in it, by the options that change what is around them.
+    """The positions of the layers of a model, for all options.
 
     The batch size is none of these, since bytes grow evenly with it, and neither is how a device computes.
     """

@@ -193,7 +193,7 @@ class Profiler:
             self._written_s = monotonic()
 
     def _known(self, variants: Variants, ends: Sequence[_Named]) -> list[dict[str, LayerProfile]]:
-        """What was compiled before, with the bound of a session, or as one that does not bind."""
+        """For each end the layers that were compiled before: with its bound, or with another that does not bind."""
         known = [self._known_unbound(variants, end) for end in ends]
         # By digest, which variant is looked for, and among which layers it is put.
         bound: dict[str, tuple[str, dict[str, LayerProfile]]] = {}

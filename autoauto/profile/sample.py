@@ -84,7 +84,7 @@ def sample_batch_sizes(batch_size: int) -> tuple[int, ...]:
 
 
 def is_sampled(batch_size: int, sampled: Iterable[int]) -> bool:
-    """Whether a sampled batch size is within a factor of 4.
+    """True if a sampled batch size is within a factor of 4.
 
     >>> is_sampled(100, [16, 64]), is_sampled(3, [16, 64]), is_sampled(1, [])
     (True, False, False)

@@ -53,7 +53,7 @@ class ServedModel:
 
     @property
     def merges(self) -> bool:
-        """Whether samples of several requests may share a micro-batch: every tensor has an axis of samples.
+        """True if samples of several requests may share a micro-batch: every tensor has an axis of samples.
 
         Where one has none, a tensor may depend on all samples at once, so a request is exactly one micro-batch.
         """

@@ -55,7 +55,7 @@ class Job:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job is complete, failed or was given up: no more of its samples are computed."""
+        """True if the job is complete, failed or was given up: no more of its samples are computed."""
         return self._n_left == 0
 
     def finish(self, n_samples: int) -> None:
@@ -151,7 +151,7 @@ class Batcher:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no sample waits or is in flight."""
+        """True if no sample waits or is in flight."""
         return not (self._queue or self._again or self.in_flight)
 
     def add(self, job: Job, now_s: float) -> None:

@@ -209,7 +209,7 @@ async def _endpoint(url: str, options: LoadOptions) -> AsyncIterator[Endpoint]:
 
 
 def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
-    """As many clients as fill two micro-batches a process, where the server says how large these are."""
+    """The number of clients that fill two micro-batches per process, if the server says how large these are."""
     properties = metadata.get("properties", {})
     try:
         n_waiting = 2 * int(properties["n_processes"]) * int(properties["batch_size"])
@@ -230,7 +230,7 @@ async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) 
 
 
 async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> None:
-    """Requests of clients until the time is over, and the wait for their answers."""
+    """Have clients send requests until the time is over, and wait for their answers."""
     start_s = perf_counter()
     numbers = takewhile(lambda _: perf_counter() < start_s + result.seconds, count())
     await closed_loop(partial(endpoint.send, result), n_clients, numbers)
@@ -238,7 +238,7 @@ async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> Non
 
 
 async def _open(endpoint: Endpoint, requests_per_s: float, result: LoadResult) -> None:
-    """As many requests as are due in the time, and the wait for their answers."""
+    """Send the requests of a Poisson process, and wait for their answers."""
     start_s = perf_counter()
     n_requests = round(requests_per_s * result.seconds) or 1
     await poisson(partial(endpoint.send, result), requests_per_s, iter(range(n_requests)))

@@ -268,7 +268,7 @@ def _check_samples(tensors: Sequence[_Given], ports: Sequence[ServedTensor], max
 
 
 def _n_samples_of(shape: tuple[int, ...], axis: int, port: ServedTensor) -> int:
-    """How many samples lie along an axis of a shape; 0 where it has no such axis."""
+    """The number of samples along an axis of a shape; 0 where it has no such axis."""
     return shape[axis] // port.length if axis < len(shape) else 0
 
 

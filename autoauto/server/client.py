@@ -55,7 +55,7 @@ class Fetched(NamedTuple):
 
 
 class PrintedAnswer(NamedTuple):
-    """What a command has written, how it ended, and what it printed beside it."""
+    """The file that a command has written, its exit code, and what it printed."""
 
     content: bytes
     exit_code: int
@@ -247,7 +247,7 @@ class Client:
         return answer
 
     def printed(self, path: str) -> PrintedAnswer:
-        """What a command writes of a search, on the server.
+        """The output of a command that the server runs over a search.
 
         Raises:
             Refused, ServerError: as `ask`.
@@ -363,7 +363,7 @@ class ServerSearch:
         return self.client.printed(f"/v1/searches/{self.id}/report?as={form}").content
 
     def explain(self) -> str:
-        """Why the best won, what limits it, and why others lost."""
+        """An explanation in words: why the best won, what limits it, and why others lost."""
         return self.client.printed(f"/v1/searches/{self.id}/explain?as=text").content.decode()
 
     def export(self, to: str, folder: str | Path) -> None:
@@ -413,7 +413,7 @@ class _QuickConnection(HTTPConnection):
 
 
 class _QuickTLSConnection(HTTPSConnection):
-    """As `_QuickConnection`, by TLS."""
+    """A `_QuickConnection` by TLS."""
 
     @override
     def connect(self) -> None:
@@ -447,7 +447,7 @@ _SUFFIXES = {"model": (".onnx", ".gguf", ".json", ".pb", ".pt", ".pth"), "cluste
 
 
 def _check_file(what: str, given: str) -> bool:
-    """Whether a model, cluster or another is a file of this machine; else it is a name.
+    """True if a model, a cluster or another input is a file of this machine; else it is a name.
 
     Raises:
         BadInput: it is written as a path but is no file, or it is a model in several files.

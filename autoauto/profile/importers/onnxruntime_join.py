@@ -128,7 +128,7 @@ def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode 
 
 
 def bases(name: str) -> Iterator[str]:
-    """What the name of a node of the file or of its output may be, without what an optimiser added.
+    """Yield what the name of a node may be in the file, without what an optimiser added to it.
 
     >>> list(bases("r1_nchwc")), list(bases("fused fc")), list(bases("a/b.MatMul/MatMulAddFusion"))
     (['r1_nchwc', 'r1'], ['fused fc', 'fc'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
@@ -212,7 +212,7 @@ def _positions(graph: LayerGraph, matches: Sequence[_Match], size: int) -> list[
 
 
 def _writes(graph: LayerGraph, layer: int, node: NodeRecord, size: int) -> bool:
-    """Whether a layer has an output of the shape of that of a node."""
+    """True if a layer has an output with the shape of the first output of a node."""
     return any(graph.tensors[output].shape_at(size) == node.output_shape for output in graph.layers[layer].outputs)
 
 
@@ -237,14 +237,14 @@ def _check_products(graph: LayerGraph, matches: Sequence[_Match], layer_of: Sequ
 
 
 def _n_products(op: str, *, in_file: bool) -> float:
-    """How many products of the file a node may compute: attention has several."""
+    """The maximum number of products of the file that a node may compute: attention has several."""
     if in_file:
         return float(op in _PRODUCTS)
     return inf if "Attention" in op else float(has_product(op))
 
 
 def has_product(op: str) -> bool:
-    """Whether an operator, or a node that was made of several, computes a product.
+    """True if an operator, or a node that was made of several, computes a product.
 
     >>> has_product("FusedMatMul"), has_product("Relu")
     (True, False)

@@ -238,7 +238,7 @@ def _record(path: Path, number: int, each: _Ran, seconds: float, allocated_bytes
 
 
 def _is_packed(node: _OrtNode) -> bool:
-    """Whether a product lacks its second factor: neither inputs nor parameters have packed weights."""
+    """True if the weights of a product are packed: neither inputs nor parameters have its second factor then."""
     is_product = "MatMul" in node.op_name or "Gemm" in node.op_name
     return is_product and str(node.parameter_size) == "0" and len(node.input_type_shape) == 1
 
@@ -254,7 +254,7 @@ def _whole(given: str | int, where: str) -> int:
 
 
 def _allocated_bytes(path: Path) -> dict[str, int]:
-    """What every node allocates for itself, by its name; the file has a hash behind the name."""
+    """The bytes that every node allocates for itself, by its name; in the file a hash follows the name."""
     lines = read_text(path, "the memory of nodes").splitlines()
     if not lines or lines[0].strip() != _MEMORY_HEADER:
         raise BadInput(f"{path}, line 1: the memory of nodes begins with {_MEMORY_HEADER}; check the file")

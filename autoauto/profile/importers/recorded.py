@@ -116,7 +116,7 @@ class RecordedProfile:
 
     @property
     def trains(self) -> bool:
-        """Whether a backward pass was recorded, at every batch size."""
+        """True if a backward pass was recorded; all batch sizes are alike in this."""
         return _have_backward(next(iter(self.layers_at.values())))
 
     @property
@@ -394,7 +394,7 @@ class ProfileTarget:
 
     @property
     def _read(self) -> str:
-        """What was read, one sentence."""
+        """A sentence on what was read."""
         sizes = self.recorded.batch_sizes
         n_layers = len(self.recorded.layers_at[sizes[0]])
         count = f"{n_layers} layer{'s' if n_layers > 1 else ''}"

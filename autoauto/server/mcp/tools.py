@@ -61,7 +61,7 @@ class Tool(NamedTuple):
         return schema
 
     def call(self, client: Client, given: Mapping[str, Any], progress: Progress) -> Result:
-        """What the server answers.
+        """Check the arguments, call the server, and return its answer.
 
         Raises:
             BadInput: an argument is missing, unknown or wrong.

@@ -39,7 +39,7 @@ def comparison_page(service: Service, call: Call) -> Answer:
 
 
 def _distinct_name(search: Mapping[str, Any]) -> str:
-    """What tells a search from another of the same model and cluster."""
+    """The name of a search with its id, date and owner, which differ between searches of one model and cluster."""
     owner = f", {search['owner']}" if search["owner"] else ""
     return f"{name_of(search)}, {search['id'][:ID_WIDTH]}, {moment_text(search['created'])}{owner}"
 

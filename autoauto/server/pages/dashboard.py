@@ -53,7 +53,7 @@ class _Read(NamedTuple):
 
 
 def dashboard(path: str) -> Callable[[Service, Call], Answer]:
-    """What answers one of its paths."""
+    """Make the handler of one path of the dashboard."""
 
     def read_dashboard(service: Service, call: Call) -> Answer:
         if "study_number" in call.path:

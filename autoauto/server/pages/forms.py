@@ -16,7 +16,7 @@ MAX_FIELDS = 100
 
 
 class Kind(StrEnum):
-    """What a field is written in; the words of HTML."""
+    """The kinds of controls, by their names in HTML."""
 
     TEXT = "text"
     PASSWORD = "password"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 class Field(NamedTuple):
-    """What a person may write.
+    """A field of a form.
 
     Attributes:
         name: of its value in the form.
@@ -50,7 +50,7 @@ class Field(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a form, and the name of its field; empty where it is none or several."""
+    """An error in a form, and the name of its field; empty where it is about no single field."""
 
     text: str
     name: str = ""
@@ -113,7 +113,7 @@ def button(name: str, *, is_main: bool = False) -> str:
 
 
 def summary(mistake: Mistake | None) -> str:
-    """What is wrong with a form, above it, with a link to the field."""
+    """The error above a form, with a link to its field."""
     if mistake is None:
         return ""
     text = words(mistake.text)

@@ -42,7 +42,7 @@ class FormFile(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What a form has: texts by the names of fields, and files that are not empty."""
+    """The content of a form: texts and files by the names of their fields; a field without a file is left out."""
 
     values: dict[str, str]
     files: dict[str, FormFile]

@@ -87,7 +87,7 @@ def _live(name: str, content: str, refresh_s: int | None) -> str:
 
 
 def _status(service: Service, search: Mapping[str, Any], submission: Submission, refresh_s: int | None) -> str:
-    """What a search does or waits for, how far it is, and when it ends."""
+    """The state of a search: what it does or waits for, how far it is, and when it ends."""
     first, *others = _state_lines(service, search, submission)
     if refresh_s:
         others.append(f"again every {refresh_s} s")
@@ -100,7 +100,7 @@ def _status(service: Service, search: Mapping[str, Any], submission: Submission,
 
 
 def _state_lines(service: Service, search: Mapping[str, Any], submission: Submission) -> Iterator[str]:
-    """What is known of a search, a line each; the first one says its state."""
+    """Yield the lines of the status; the first one says the state."""
     state = SearchState(search["state"])
     progress = search["progress"]
     if state is SearchState.WAITING:
@@ -194,7 +194,7 @@ def _request(submission: Submission, names: Mapping[str, str]) -> str:
 
 
 def _links(search: Mapping[str, Any]) -> str:
-    """Where more of it is, for people and for programs."""
+    """Links to other views of the search, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
     links: dict[str, str] = {}
     if search["n_trials"]:
@@ -214,7 +214,7 @@ def _formats(search: Mapping[str, Any]) -> list[str]:
 
 
 def _export(own: str, search: Mapping[str, Any]) -> str:
-    """What asks for the best as files of another runtime; empty where there is none."""
+    """The form that exports the best configuration; empty where there is none."""
     choices = tuple((name, name) for name in _formats(search))
     if not choices:
         return ""
@@ -225,7 +225,7 @@ def _export(own: str, search: Mapping[str, Any]) -> str:
 def _commands(
     service: Service, call: Call, search: Mapping[str, Any], submission: Submission, names: Mapping[str, str]
 ) -> str:
-    """What a terminal does with the search; `search` only where its options say all that was asked for."""
+    """Commands to copy into a terminal; `search` is among them only where options can say all that was asked for."""
     search_id = search["id"]
     server = f"--server {quote(call.server)}"
     formats = _formats(search)

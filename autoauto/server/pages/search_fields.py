@@ -153,7 +153,7 @@ def _varying(entry: NamedTarget, uploads: Mapping[str, Choices]) -> FieldGroup:
 
 
 def _knob_field(knob: Knob, entry: NamedTarget) -> Field:
-    """Where values of a knob are written: its help is the label, or where it is long the hint."""
+    """The field for values of a knob; the help of the knob is the label, or where it is long the hint."""
     text = knob.help
     if entry.serves_decoders:
         text = _OF_ENGINES.get(knob.name, text)
@@ -179,7 +179,7 @@ def _option_field(option: TargetOption) -> Field:
 
 
 def _file_fields(option: TargetOption, uploads: Mapping[str, Choices]) -> Iterator[Field]:
-    """Where the file of an option is uploaded, or chosen of earlier uploads."""
+    """The fields for an option whose value is a file: one uploads it, the other chooses an earlier upload."""
     label = f"{option.name.capitalize()}, a file ({option.name})"
     yield Field(f"{option.name}_file", label, Kind.FILE, _as_names(option.help))
     yield from _chosen(option.name, uploads)

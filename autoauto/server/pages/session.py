@@ -75,7 +75,7 @@ def _netloc(origin: str) -> str | None:
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Whether a person reads the answer."""
+    """True if the client is a browser, which accepts HTML."""
     return "text/html" in headers.get("Accept", "")
 
 
@@ -85,7 +85,7 @@ def login_path(wanted: str) -> str:
 
 
 def path_after_login(wanted: str) -> str:
-    """Where a login leads: a path of this server, else the list of searches.
+    """The path after a login: the wanted one if it is of this server, else the list of searches.
 
     >>> path_after_login("/searches/ab?x=1"), path_after_login("//evil.example"), path_after_login("/\\\\evil.example")
     ('/searches/ab?x=1', '/', '/')

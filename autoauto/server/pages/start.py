@@ -44,7 +44,7 @@ def start_page(service: Service, call: Call) -> Answer:
 
 
 def starting(submit: Handler) -> Handler:
-    """What takes the form: it makes the JSON of a submission and gives it to the handler of submissions."""
+    """Make the handler of the form, which calls the handler of submissions with the JSON of a submission."""
 
     def start_by_page(service: Service, call: Call) -> Answer:
         assert call.file is not None
@@ -173,7 +173,7 @@ def _further(text: str) -> dict[str, Any]:
 
 
 def _joined(given: dict[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together.
+    """Add the further options to the fields of the form; tables are merged.
 
     Raises:
         BadInput: an option is in both.

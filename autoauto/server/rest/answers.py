@@ -24,7 +24,7 @@ MAX_LINE_BYTES = 8_190
 
 
 def response_of(answer: Answer) -> web.Response:
-    """What a handler answers."""
+    """The HTTP response for the answer of a handler."""
     from aiohttp import web
 
     if answer.raw is None and answer.content is None:
@@ -70,7 +70,7 @@ def _details(status: int, detail: str, request_id: str) -> web.Response:
 
 
 def protocol_of(server: web.Server) -> RequestHandler:
-    """What reads the requests of a connection, as aiohttp does: but what is no request gets problem details, too."""
+    """The request reader of aiohttp for a connection, which answers problem details to what is no request."""
     from aiohttp.http_exceptions import LineTooLong
     from aiohttp.web_protocol import RequestHandler
 

@@ -137,7 +137,7 @@ class Door:
             raise Busy(f"at most {MAX_STREAMS} streams of events of all users are read, and so many are; end one")
 
     async def _user(self, request: web.Request, role: Role) -> User:
-        """Who sends a request.
+        """The sender of a request, who must have a role.
 
         Raises:
             Unauthorised: nobody who is known.
@@ -198,7 +198,7 @@ class Door:
         return response
 
     async def _response(self, request: web.Request, handler: Any) -> tuple[web.StreamResponse, ReadSearches | None]:
-        """What a handler answers, or its error; and what reads the events that follow."""
+        """The response with the answer of a handler or its error; and what reads the events that follow."""
         from aiohttp import web
 
         try:

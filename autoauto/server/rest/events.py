@@ -32,7 +32,7 @@ Read = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
 
 
 class Changes:
-    """What has changed since searches were read the last time."""
+    """Finds the searches that have changed since they were read the last time."""
 
     def __init__(self) -> None:
         self._known: dict[str, Mapping[str, Any]] = {}
@@ -48,7 +48,7 @@ class Changes:
 
     @property
     def have_ended(self) -> bool:
-        """Whether nothing changes any more unless a search is resumed."""
+        """True if all searches have ended, so that nothing changes until one is resumed."""
         return all(search["state"] in _ENDED for search in self._known.values())
 
 

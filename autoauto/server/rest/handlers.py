@@ -23,7 +23,7 @@ _OF_SERVER = ("request", "limits", "labels", "priority", "shared", "share_weight
 
 
 def health(service: Service, call: Call) -> Answer:
-    """Whether the database answers, and disks have room."""
+    """Check that the database answers, and that disks have room."""
     if not service.database.answers():
         raise DatabaseAway("the database of the server must answer, it does not; try again later")
     check_room(service.database)

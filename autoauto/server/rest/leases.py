@@ -134,6 +134,6 @@ def _lost() -> Conflict:
 
 
 def _read(call: Call, kind: type[Read]) -> tuple[Read, dict[str, Any]]:
-    """What a worker sends: as its type, and all of it."""
+    """Read the message of a worker; returns it as its type, and as all the plain values that were sent."""
     content = read_object(call.body, "a worker's message")
     return read_as(kind, content, "a worker's message"), content

@@ -33,7 +33,7 @@ from autoauto.server.store.users import Role
 
 
 class BodyKind(Enum):
-    """What a request carries, by its media type."""
+    """The kinds of bodies of requests, by media type."""
 
     NOTHING = ""
     JSON = "application/json"
@@ -81,7 +81,7 @@ PARAMETERS: Mapping[str, Schema] = dict.fromkeys(
 
 
 def _view(path: str, answer: Callable[[Service, Call], Answer], summary: str, forms: str, **query: Schema) -> Route:
-    """What a command writes of a search, in one of some forms."""
+    """The output of a command over a search; the client chooses one of `forms`, the first is the default."""
     names = forms.split()
     chosen: Schema = {"type": "string", "enum": names, "default": names[0]}
     media = dict.fromkeys(MEDIA[name].partition(";")[0] for name in names)
@@ -102,7 +102,7 @@ def _view(path: str, answer: Callable[[Service, Call], Answer], summary: str, fo
 def _of_worker(
     path: str, answer: Callable[[Service, Call], Answer], summary: str, codes: Mapping[int, Schema], body: str
 ) -> Route:
-    """What a worker asks for that reaches the server only."""
+    """A request of a worker that reaches the server and not its database."""
     errors = (409,) if path else ()
     content = ref(body)
     return Route(
@@ -118,7 +118,7 @@ def _page(path: str, answer: Callable[[Service, Call], Answer], role: Role | Non
 
 
 def _form(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *names: str) -> Route:
-    """What a form of a page sends, after which the browser reads another page."""
+    """The path that takes a form of a page; the browser is sent to another page afterwards."""
     errors = (404, 409) if "{" in path else ()
     content = object_of((), **dict.fromkeys(names, TEXT))
     return Route("POST", path, answer, role, summary, {303: NOTHING}, BodyKind.FORM, content, errors=errors)

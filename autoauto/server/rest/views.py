@@ -49,7 +49,7 @@ def report(service: Service, call: Call) -> Answer:
 
 
 def explain(service: Service, call: Call) -> Answer:
-    """Why the best of a search won, and why every other cell lost."""
+    """An explanation why the best of a search won, and why every other cell lost."""
     return _text(service, call, "explain")
 
 
@@ -131,7 +131,7 @@ def _study(service: Service, call: Call) -> tuple[dict[str, Any], str, Hashable]
 
 
 def _names(service: Service, search: Mapping[str, Any]) -> dict[str, str]:
-    """How the reader of a search calls its uploaded files."""
+    """The names of the uploaded files of a search by their digests, as its reader calls them."""
     return names_of(search, read_submission(service.database, search["id"]))
 
 
@@ -191,7 +191,7 @@ def _message(printed: Printed) -> str:
 
 
 def _answer(content: bytes, form: str, printed: Printed, stdout: str = "") -> Answer:
-    """What a command has written; where it has written nothing, its message."""
+    """The answer with the output of a command, or with its message where it has no output."""
     rest = {"exit_code": printed.exit_code, "stderr": printed.stderr[-MAX_STDERR:], "stdout": stdout[-MAX_STDERR:]}
     rest["is_empty"] = not content
     header = quote(msgspec.json.encode(rest).decode())

@@ -49,7 +49,7 @@ Best = msgspec.defstruct("Best", _BEST_FIELDS, kw_only=True)
 
 
 class Progress(Struct, forbid_unknown_fields=True):
-    """What a search does now, and its best so far."""
+    """The current step of a search, and its best so far."""
 
     activity: Word
     done: Count
@@ -70,7 +70,7 @@ class StandingMessage(NamedTuple):
 
 
 class AnswerMessage(Struct):
-    """What a search has found, as `search --json` has it; it has more beside these."""
+    """The answer of a search in the form of `search --json`; fields that are not here are stored unchecked."""
 
     best: Best | None  # type: ignore[valid-type]
     lines: str
@@ -80,7 +80,7 @@ class AnswerMessage(Struct):
 
 
 class ClaimRequest(Struct):
-    """What a worker says of itself."""
+    """A worker that asks for a search."""
 
     process: Process
     labels: dict[str, str] = {}
@@ -102,7 +102,7 @@ class StudyHead(Struct, forbid_unknown_fields=True):
 
 
 class RenewRequest(Struct):
-    """How far a search is, and what its study has that the server has not."""
+    """The progress of a search, and the trials of its study that the server does not have."""
 
     standing: StandingMessage | None = None
     head: StudyHead | None = None
@@ -111,7 +111,7 @@ class RenewRequest(Struct):
 
 
 class FinishRequest(Struct):
-    """How a search has ended."""
+    """The end of a search."""
 
     state: SearchState
     answer: AnswerMessage | None
@@ -126,7 +126,7 @@ class FinishRequest(Struct):
 
 
 class ReleaseRequest(Struct):
-    """Why a worker gives a search back."""
+    """The reason why a worker gives a search back."""
 
     reason: Text = ""
     is_lost: bool = False

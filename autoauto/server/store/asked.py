@@ -34,7 +34,7 @@ def names_of(search: Mapping[str, Any], submission: Submission) -> dict[str, str
 
 
 def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, str]:
-    """What differs from the defaults, and the model, the cluster, the target and the objective, by their names.
+    """The model, cluster, target and objective, and all options that differ from their defaults, as texts by name.
 
     Args:
         submission: what was asked for.
@@ -49,7 +49,7 @@ def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, s
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """What a worker must say of itself.
+    """Labels in words.
 
     >>> labels_text({"gpu": "h100", "site": "a"})
     'gpu=h100, site=a'

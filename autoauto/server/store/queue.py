@@ -55,14 +55,14 @@ class Lease(NamedTuple):
 
 
 class LeaseKey(NamedTuple):
-    """What names a lease: its search, and its token."""
+    """The identity of a lease: its search, and its token."""
 
     search_id: str
     token: str
 
 
 class Standing(NamedTuple):
-    """How far a search is.
+    """The progress of a search.
 
     Attributes:
         progress: as clients read it, with the best so far.
@@ -175,7 +175,7 @@ class Queue:
         return None if search_id is None else LeaseKey(search_id, token)
 
     def holds(self, connection: Connection, lease: LeaseKey) -> bool:
-        """Whether a lease is held, and stays so until the transaction ends."""
+        """True if a lease is held; then no other process can take it before the transaction ends."""
         keep = update(SEARCHES).where(self._is_held(lease)).values(token=lease.token)
         return connection.execute(keep).rowcount == 1
 
@@ -219,7 +219,7 @@ class Queue:
 
 
 def n_before(database: ServiceDatabase, search_id: str) -> int | None:
-    """How many searches begin before one that waits, if none is added and none ends; None where it does not wait."""
+    """The number of searches that begin before one that waits, as things are; None if it does not wait."""
 
     def work(connection: Connection) -> int | None:
         waiting = connection.execute(_waiting(database))

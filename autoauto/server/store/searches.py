@@ -56,7 +56,7 @@ A transaction may be repeated, or rolled back: what leaves the database, as a ma
 
 
 class SearchState(StrEnum):
-    """Where a search stands."""
+    """The states of a search."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -66,7 +66,7 @@ class SearchState(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing happens any more unless it is resumed."""
+        """True if nothing happens any more until the search is resumed."""
         return self not in (SearchState.WAITING, SearchState.RUNNING)
 
 
@@ -83,7 +83,7 @@ class Conflict(AutoautoError):
 
 
 class Submitted(NamedTuple):
-    """What became of a submission: the id of its search, and whether it is new."""
+    """The result of a submission: the id of its search, and whether the search is new."""
 
     search_id: str
     is_new: bool
@@ -350,11 +350,11 @@ def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool
 
 
 def count_states(database: ServiceDatabase) -> dict[str, int]:
-    """How many searches there are in every state."""
+    """The number of searches in every state."""
     counting = select(SEARCHES.c.state, func.count()).group_by(SEARCHES.c.state)
     counts = {str(state): 0 for state in SearchState}
-    for state, n_searches in database.rows(counting):
-        counts[state] = n_searches
+    for row in database.rows(counting):
+        counts[row.state] = row[1]
     return counts
 
 
@@ -372,17 +372,17 @@ def read_limits(text: str) -> tuple[SearchLimits, float | None]:
 
 
 def _is_lost(database: ServiceDatabase) -> ColumnElement[bool]:
-    """Whether the worker of a search was lost, which is waiting then."""
+    """True of a search whose worker was lost; clients see it as waiting."""
     return and_(SEARCHES.c.state == SearchState.RUNNING, LEASES.are_free(database.now()))
 
 
 def is_free(database: ServiceDatabase) -> ColumnElement[bool]:
-    """Whether a search waits, or its worker was lost."""
+    """True of a search that a worker may claim: it waits, or its worker was lost."""
     return or_(SEARCHES.c.state == SearchState.WAITING, _is_lost(database))
 
 
 def _is_in(database: ServiceDatabase, state: SearchState) -> ColumnElement[bool]:
-    """Whether a search is in a state as clients see it; written so that the index of states is used."""
+    """True of a search in a state as clients see it; written so that the index of states is used."""
     if state is SearchState.WAITING:
         return is_free(database)
     if state is SearchState.RUNNING:

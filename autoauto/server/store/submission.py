@@ -46,7 +46,7 @@ STARTS_ENGINES = {"engines": "started"}
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """What a search may use, beside the seconds of its request; None for as much as it takes.
+    """The budget of a search beside the seconds of its request; None is no limit.
 
     Attributes:
         measurements: configurations that are measured.
@@ -153,7 +153,7 @@ class Submission:
 
     @property
     def digest(self) -> str:
-        """The same for equal submissions only."""
+        """A digest that is equal for equal submissions only."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @property
@@ -173,7 +173,7 @@ class Submission:
 
 
 def read_labels(given: object) -> dict[str, str]:
-    """What a worker says of itself, or what a search asks of it.
+    """Check labels: those of a worker, or those that a search asks of its worker.
 
     Raises:
         BadInput: it is no object of short texts.

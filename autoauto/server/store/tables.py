@@ -238,7 +238,7 @@ class ServiceDatabase:
             raise
 
     def answers(self) -> bool:
-        """Whether the database answers now; nothing is waited for."""
+        """True if the database answers now; a lost connection is not waited for."""
         try:
             with self._engine.connect() as connection:
                 connection.execute(text("SELECT 1"))
@@ -277,7 +277,7 @@ class ServiceDatabase:
 
 
 def has_searches(storage: str) -> bool:
-    """Whether a database is that of a service.
+    """True if a database has the tables of a service.
 
     Raises:
         BadInput: there is no such database, or it holds no studies.

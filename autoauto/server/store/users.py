@@ -27,7 +27,7 @@ _MAX_TOKEN = 200
 
 
 class Role(StrEnum):
-    """What a user may do."""
+    """The roles of users: a submitter may do what a reader may, an administrator everything."""
 
     READER = "reader"
     SUBMITTER = "submitter"
@@ -40,7 +40,7 @@ class Role(StrEnum):
 
 
 class User(NamedTuple):
-    """Who sends a request."""
+    """A user, as the sender of a request."""
 
     name: str
     role: Role

@@ -39,7 +39,7 @@ class CommandTooLong(AutoautoError):
 
 
 class Printed(NamedTuple):
-    """What a command has printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     exit_code: int
     stdout: str
@@ -72,7 +72,7 @@ class Commands:
         key: Hashable | None = None,
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> Printed:
-        """What a command prints.
+        """Run a command and return its output, or return what an equal one printed before.
 
         Args:
             words: of the command, with neither program nor storage.

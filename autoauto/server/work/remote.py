@@ -113,7 +113,7 @@ class RemoteSource:
             self._asked(lease, "release", {"reason": reason, "is_lost": is_lost})
 
     def _asked(self, lease: Lease, what: str, body: Mapping[str, Any]) -> bool | None:
-        """Whether the search is to stop; None where the lease is lost."""
+        """Send a message about a lease; returns whether the search is to stop, None where the lease is lost."""
         try:
             plain = json.loads(msgspec.json.encode(body))
             return bool(self._client.ask("POST", f"/v1/leases/{lease.token}/{what}", plain).get("wants_stop"))
@@ -123,7 +123,7 @@ class RemoteSource:
             raise
 
     def _news(self, lease: Lease) -> Iterator[dict[str, Any]]:
-        """What the study has that the server has not, in parts; one where there is nothing."""
+        """Yield messages with the trials that the server does not have; one empty message if it has all."""
         copy, name = self._copy, study_name(lease.search_id)
         study_id = None if copy is None else number_of_study(copy.storage, name)
         if copy is None or study_id is None:
@@ -149,7 +149,7 @@ class RemoteSource:
 
 
 def _first(texts: list[str]) -> list[str]:
-    """As many texts as are sent at once."""
+    """The texts from the first on that are sent in one request."""
     n_bytes = 0
     for number, text in enumerate(texts):
         n_bytes += len(text)

@@ -46,7 +46,7 @@ DescribeBest = Callable[[Trial], dict[str, Any]]
 
 
 class Describers(NamedTuple):
-    """What makes plain values of results: functions of modules, which another process imports."""
+    """Functions that turn results into plain values; they are defined in modules, since another process imports them."""
 
     answer: Describe
     best: DescribeBest
@@ -69,12 +69,12 @@ class Task(NamedTuple):
 
     @property
     def request(self) -> SearchRequest:
-        """What is asked for."""
+        """The request of the search."""
         return self.lease.submission.request
 
 
 class Outcome(NamedTuple):
-    """How a search ended.
+    """The end of a search.
 
     Attributes:
         state: finished, stopped or failed; waiting where the database was lost, and another attempt may succeed.
@@ -124,7 +124,7 @@ def _searched(run: _RunningSearch) -> Outcome:
 
 
 def _is_of_database(error: BaseException | None) -> bool:
-    """Whether an error comes from the database and not from the search."""
+    """True if an error, or a cause of it, comes from the database."""
     while error is not None:
         if isinstance(error, SQLAlchemyError | StorageInternalError):
             return True
@@ -219,7 +219,7 @@ class _RunningSearch:
             raise _Ended("trials")
 
     def _wants_stop(self) -> bool:
-        """Whether a stop has arrived, now or before; also where the worker is gone."""
+        """True once a stop has arrived, or the worker is gone."""
         if not self._is_stopped and self._channel.poll():
             try:
                 self._is_stopped = self._channel.recv() == STOP

@@ -41,7 +41,7 @@ class Unwelcome(BadInput):
 
 
 class SearchSource(Protocol):
-    """Where a worker gets searches from, and says what became of them."""
+    """A source of searches for a worker, which reports their progress and end to it."""
 
     def claim(self) -> Lease | None:
         """Lease the search that is next; None when none waits that this worker may run.
@@ -210,7 +210,7 @@ class SearchWorker:
                         runner.channel.send(STOP)
 
     def _task(self, lease: Lease) -> Task | None:
-        """What the runner is to do; None where a file is missing, with which the search has failed."""
+        """The task for the runner; None where a file is missing, and the search has failed for that."""
         wants_stop = self._source.renew(lease, None)
         try:
             storage = self._source.open(lease)
@@ -221,7 +221,7 @@ class SearchWorker:
         return Task(lease, storage, bool(wants_stop), self._launch)
 
     def _message(self, runner: ChildProcess) -> Standing | Outcome | str | None:
-        """What the runner says within a moment: None is nothing, a text that it has ended, and how."""
+        """The next message of the runner; None if there is none within a moment, a text on its end if it has ended."""
         try:
             if not runner.channel.poll():
                 wait(runner.descriptors, RENEW_S / 2)
