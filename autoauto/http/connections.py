@@ -74,7 +74,8 @@ class Connections:
         """Close connections without a request, the oldest first; then the newest, until no more are open than may."""
         idle = [each for each, is_busy in self._open.items() if not is_busy]
         busy = [each for each, is_busy in self._open.items() if is_busy]
-        for transport in (idle + busy[::-1])[: max(0, len(self._open) - self._limit)]:
+        n_closed = max(0, len(self._open) - self._limit)
+        for transport in (idle + busy[::-1])[:n_closed]:
             self._open.pop(transport)
             transport.abort()
 
@@ -139,14 +140,14 @@ class Answers:
         """Write an answer, and return it as it was written; a client that is too slow loses its connection."""
         from aiohttp import web
 
+        response = answer
+        chunks: list[memoryview] = []
         body = answer.body if isinstance(answer, web.Response) else None
-        if not isinstance(body, bytes) or request.method == "HEAD" or len(body) <= CHUNK_BYTES:
-            response: web.StreamResponse = answer
-            chunks: list[memoryview] = []
-            n_bytes = len(body) if isinstance(body, bytes) else 0
-        else:
+        n_bytes = len(body) if isinstance(body, bytes) else 0
+        if isinstance(body, bytes) and n_bytes > CHUNK_BYTES and request.method != "HEAD":
+            # In chunks, between which aiohttp waits for the client: it would buffer a whole body for the connection.
             response = web.StreamResponse(status=answer.status, headers=answer.headers)
-            response.content_length = n_bytes = len(body)
+            response.content_length = n_bytes
             chunks = [memoryview(body)[start : start + CHUNK_BYTES] for start in range(0, n_bytes, CHUNK_BYTES)]
         limit = asyncio.timeout(self._max_s + n_bytes / MIN_BYTES_PER_S)
         try:
@@ -221,7 +222,8 @@ async def listen(
     except OSError as error:
         raise BadInput(f"{host}:{port} must be free to be served at: {error.strerror}; try another port") from error
     address, number = listener.sockets[0].getsockname()[:2]
-    scheme, name = "http" if tls is None else "https", f"[{address}]" if ":" in address else address
+    scheme = "http" if tls is None else "https"
+    name = f"[{address}]" if ":" in address else address  # of IPv6
     return connections, listener, f"{scheme}://{name}:{number}"
 
 

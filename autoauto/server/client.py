@@ -150,9 +150,14 @@ class Client:
         if cluster is not None:
             _check_file("cluster", str(cluster))  # before the server is asked
         given = {**options, "model": self.uploaded("model", str(model))}
-        given |= {} if cluster is None else {"cluster": self.uploaded("cluster", str(cluster))}
-        given |= {name: self.uploaded(name, str(options[name])) for name in FILE_OPTIONS if options.get(name)}
-        return self._submitted(given | ({} if space is None else {"space": dict(space)}))
+        if cluster is not None:
+            given["cluster"] = self.uploaded("cluster", str(cluster))
+        for name in FILE_OPTIONS:
+            if options.get(name):
+                given[name] = self.uploaded(name, str(options[name]))
+        if space is not None:
+            given["space"] = dict(space)
+        return self._submitted(given)
 
     def submit(self, request: SearchRequest, labels: Mapping[str, str] | None = None) -> ServerSearch:
         """Ask for a search; its model, its cluster and others are uploaded where they are files.
@@ -266,18 +271,20 @@ class Client:
         Raises:
             Refused, ServerError: as `ask`.
         """
-        start_s, on_wait = monotonic(), self.on_wait
+        start_s = monotonic()
+        on_wait = self.on_wait
         while True:
             try:
                 return self._fetch(method, path, body)
             except ServerError as error:
                 waited_s = monotonic() - start_s
+                # A cause is there where a later request may succeed; an answer of HTTP says that the server is busy.
                 patience_s = WAIT_S if isinstance(error.__cause__, HTTPError) else self.patience_s
                 if not error.__cause__ or waited_s > patience_s:
                     raise
             if on_wait is not None and waited_s > WORD_S:
                 on_wait(f"waiting for {self.url}, {patience_s:g} s at most")
-                on_wait = None
+                on_wait = None  # once a request
             sleep(_RETRY_S * uniform(0.5, 1.5))
 
     def _fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None) -> Fetched:
@@ -421,7 +428,8 @@ class _QuickTLSConnection(HTTPSConnection):
 
 
 def _connect_soon(connection: HTTPConnection, connect: Callable[[], None]) -> None:
-    answer_s, connection.timeout = connection.timeout, CONNECT_S
+    answer_s = connection.timeout
+    connection.timeout = CONNECT_S
     try:
         connect()
     except TimeoutError as error:

@@ -46,7 +46,7 @@ DescribeBest = Callable[[Trial], dict[str, Any]]
 
 
 class Describers(NamedTuple):
-    """Functions that turn results into plain values; they are defined in modules, since another process imports them."""
+    """Functions that turn results into plain values; another process imports them from their modules."""
 
     answer: Describe
     best: DescribeBest
