@@ -209,6 +209,7 @@ class ChildProcess:
         del preparation["authkey"]
         self._ending: Ending | None = None
         self._control: socket.socket | None = None
+        # `failed` undoes a start that fails; `started` closes here what only the new process needs.
         with ExitStack() as failed, ExitStack() as started, sigint_blocked():
             self.channel, theirs = Channel.pair()
             failed.callback(self.channel.close)
@@ -218,6 +219,7 @@ class ChildProcess:
                 self._control, guards_control = socket.socketpair()
                 failed.callback(self._control.close)
                 control_fds.append(started.enter_context(guards_control).fileno())
+            # In a file in memory: nobody waits here until the new process has read it.
             task = started.enter_context(open(os.memfd_create("autoauto-task"), "wb"))
             task.write(pickler.dumps((theirs, preparation)) + call)
             task.flush()

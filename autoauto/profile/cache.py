@@ -277,6 +277,7 @@ def _writable_folder(folder: Path) -> Path:
     file = folder / _FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # Permissions say nothing of a full disk or a quota, so something is written.
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(_PROBE_BYTES))
         if file.is_file():

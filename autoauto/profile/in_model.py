@@ -96,9 +96,9 @@ def profile_in_model(
     """
     alive = carried(graph, options.batch_size, options.precision)
     around_bytes = (alive.input_bytes + alive.output_bytes - alive.carried_bytes).tolist()
-    peak_share = whole.temporary_bytes / max(*around_bytes, 1)
+    peak_share = whole.temporary_bytes / max(*around_bytes, 1)  # the layer around which most is alive has it all
     weight_bytes = first_read_bytes(graph, options.precision)
-    if not any(weight_bytes):
+    if not any(weight_bytes):  # then all layers share alike
         weight_bytes = [1] * len(graph)
     all_bytes = sum(weight_bytes)
     cycles_share = whole.forward_cycles / sum(cycles)

@@ -207,7 +207,7 @@ class PipelineEngine:
 
         def take(_pipeline: int, number: int, outputs: Batch) -> None:
             batch = in_flight.pop(number)
-            if isinstance(batch, ProbeRuns):
+            if isinstance(batch, ProbeRuns):  # no request is taken before the probe is complete
                 batch.take(outputs)
                 self._probe(batch)
                 return
@@ -232,6 +232,7 @@ class PipelineEngine:
                 if exchange is not None and exchange.n_bytes <= MAX_BYTES:
                     self._serve_directly(pipelines, exchange)
                     return
+                # Processes that were started again compute as those before, so they are probed once.
                 self._probe(self._probed or ProbeRuns(self._artifact.probe()))
                 pipelines.stream(self._batches(in_flight), take, refuse, self._arrivals_fd, write)
             finally:

@@ -144,9 +144,11 @@ class Server:
         self._loop = asyncio.get_running_loop()
         batch_size = model.batch_size
         max_queue = options.max_queue or max(8 * batch_size * model.n_pipelines, 64)
+        # By default a sample waits for company a tenth of a period.
         delay_s = model.period_s / 10 if options.max_delay_s is None else options.max_delay_s
         self._batcher = Batcher(model, max_queue, delay_s)
         max_bytes = options.max_request_bytes or max(JSON_FACTOR * model.sample_bytes * batch_size, MIN_REQUEST_BYTES)
+        # Bodies may hold all samples that wait or are computed, and a few requests more that arrive.
         max_samples = max_queue + self._batcher.capacity * batch_size
         self._bodies = Bodies(max_bytes, max_samples * model.sample_bytes + 4 * max_bytes, options.body_s)
         self._answers = Answers(

@@ -294,6 +294,7 @@ def _layers(
         before = int(alive.input_bytes[index])
         past = int(alive.carried_bytes[index])
         written = sum(graph.tensors[output].n_bytes(size, precision) for output in layer.outputs)
+        # While it runs there are what it is the last to read, what it writes and what it allocates; `past` lies beside.
         layers.append(
             RecordedLayer(
                 name=layer.name,

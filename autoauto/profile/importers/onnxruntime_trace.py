@@ -117,7 +117,7 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     spans = sorted((e.ts, e.ts + e.dur) for e in events if e.name == "model_run")
     ran = sorted(_nodes(path, events), key=lambda each: each.start_us)
     runs = []
-    for start, stop in spans:
+    for start, stop in spans:  # the nodes of a run are those that began in its span
         run = list(_outermost(each for each in ran if start <= each.start_us <= stop))
         if run:
             runs.append(run)

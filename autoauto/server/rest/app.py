@@ -51,13 +51,21 @@ async def serve_searches(
 
     raise_descriptors()
     collect_often()
-    loop, is_ending = asyncio.get_running_loop(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    is_ending = asyncio.Event()
     note_errors(loop, lambda line: log({"event": "error", "message": line}))
     commands = Commands(database.storage, run_command)
     document = msgspec.json.encode(openapi_document())
     delete_left(database)
-    functions = read_request, ServiceMetrics(), document, commands, write_command
-    service = Service(database, *functions, options.max_user_bytes)
+    service = Service(
+        database=database,
+        read_request=read_request,
+        metrics=ServiceMetrics(),
+        document=document,
+        commands=commands,
+        write_command=write_command,
+        upload_quota_bytes=options.max_user_bytes,
+    )
     door = Door(service, options, log, is_ending)
     runner = web.AppRunner(
         door.app(),

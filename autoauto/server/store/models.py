@@ -270,6 +270,7 @@ def delete_model(database: ServiceDatabase, user: User, digest: str) -> None:
     def work(connection: Connection) -> bool:
         of_digest = MODEL_HOLDERS.c.digest == digest
         own = of_digest if user.role is Role.ADMIN else and_(of_digest, MODEL_HOLDERS.c.owner == user.name)
+        # Deleted before anything is read, since SQLite locks at the first change; a Conflict puts it back.
         if not connection.execute(delete(MODEL_HOLDERS).where(own)).rowcount:
             raise _not_found(digest)
         database.alone_with_uploads(connection)

@@ -180,6 +180,7 @@ class Queue:
         return connection.execute(keep).rowcount == 1
 
     def _claim(self, connection: Connection, turn: Any) -> Lease | None:
+        # Guarded: SQLite takes no lock before the first change, so another process may have claimed it by now.
         this = and_(SEARCHES.c.id == turn.id, is_free(self._database))
         if self._fail(connection, this):
             return None

@@ -240,8 +240,7 @@ def stop_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
     """
 
     def work(connection: Connection) -> None:
-        row = _row(database, connection, user, search_id)
-        _check_held(connection, user, search_id)
+        row = _held_row(database, connection, user, search_id)
         if SearchState(row.state).has_ended:
             return
         if user.role is not Role.ADMIN:
@@ -301,8 +300,7 @@ def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict
     """
 
     def work(connection: Connection) -> None:
-        row = _row(database, connection, user, search_id)
-        _check_held(connection, user, search_id)
+        row = _held_row(database, connection, user, search_id)
         answer = msgspec.json.decode(row.answer) or {}
         if row.state == SearchState.FINISHED and not answer.get("ended_by"):
             raise Conflict(f"search {search_id} has found its answer, nothing is left to do; submit another request")
@@ -329,12 +327,11 @@ def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool
     """
 
     def work(connection: Connection) -> bool:
-        row = _row(database, connection, user, search_id)
-        _check_held(connection, user, search_id)
+        row = _held_row(database, connection, user, search_id)
         of_search = HOLDERS.c.search_id == search_id
         others = select(func.min(HOLDERS.c.owner)).where(of_search, HOLDERS.c.owner != user.name)
         heir = None if user.role is Role.ADMIN else connection.scalar(others)
-        if heir is not None:
+        if heir is not None:  # it stays for the others, and runs in the turn of one of them
             connection.execute(delete(HOLDERS).where(_own(user, search_id)))
             own = and_(SEARCHES.c.id == search_id, SEARCHES.c.owner == user.name)
             connection.execute(update(SEARCHES).where(own).values(owner=heir))
@@ -351,10 +348,10 @@ def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool
 
 def count_states(database: ServiceDatabase) -> dict[str, int]:
     """The number of searches in every state."""
-    counting = select(SEARCHES.c.state, func.count()).group_by(SEARCHES.c.state)
+    counting = select(SEARCHES.c.state, func.count().label("n_searches")).group_by(SEARCHES.c.state)
     counts = {str(state): 0 for state in SearchState}
     for row in database.rows(counting):
-        counts[row.state] = row[1]
+        counts[row.state] = row.n_searches
     return counts
 
 
@@ -417,10 +414,16 @@ def _held_by(owner: str) -> Select[Any]:
     return select(HOLDERS.c.search_id).where(HOLDERS.c.owner == owner)
 
 
-def _check_held(connection: Connection, user: User, search_id: str) -> None:
-    is_held = connection.execute(select(HOLDERS.c.owner).where(_own(user, search_id))).one_or_none() is not None
-    if not is_held and user.role is not Role.ADMIN:
+def _held_row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
+    """The row of a search that a user has asked for; for an administrator of any.
+
+    Raises:
+        NotFound, Forbidden: the user may not see it, or has not asked for it.
+    """
+    row = _row(database, connection, user, search_id)
+    if row.priority is None and user.role is not Role.ADMIN:  # the priority of the user as a holder
         raise Forbidden(f"search {search_id} is shared with you, and only who asked for it may do this")
+    return row
 
 
 def _described(row: Row[Any], user: User) -> dict[str, Any]:

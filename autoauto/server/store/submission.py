@@ -112,6 +112,7 @@ class Submission:
         entry.read_options(problem.options)
         _check_cluster(str(problem.cluster), entry)
         check_n_constraints(len(problem.constraints) + len(study.space.constraints))
+        # One form for what asks for the same, whatever the order in which it was given: its digest is that of all.
         inputs = _by_name(problem.model_inputs)
         problem = replace(problem, constraints=_by_text(problem.constraints), model_inputs=inputs)
         method = str(method_for(study.objectives, study.method))

@@ -131,13 +131,12 @@ def user_of(database: ServiceDatabase, token: str) -> User | None:
     """
     if not (0 < len(token) <= _MAX_TOKEN and token.isascii()):
         return None
-    known = select(TOKENS.c.name, TOKENS.c.role, TOKENS.c.expires_s).where(
-        TOKENS.c.digest == _digest(token), TOKENS.c.revoked_s.is_(None)
-    )
-    row = database.write(lambda connection: connection.execute(known).one_or_none())
-    if row is None or (row.expires_s is not None and row.expires_s <= time.time()):
-        return None
-    return User(row.name, Role(row.role))
+    known = select(TOKENS.c.name, TOKENS.c.role, TOKENS.c.expires_s)
+    known = known.where(TOKENS.c.digest == _digest(token), TOKENS.c.revoked_s.is_(None))
+    for row in database.rows(known):  # one, or none
+        if row.expires_s is None or row.expires_s > time.time():
+            return User(row.name, Role(row.role))
+    return None
 
 
 def _digest(token: str) -> str:
