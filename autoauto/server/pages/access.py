@@ -8,7 +8,7 @@ from autoauto.report.html import section
 from autoauto.report.style import tag
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, form_values, summary
-from autoauto.server.pages.frame import html, page, script, style_sheet
+from autoauto.server.pages.frame import card, html, page, script, style_sheet
 from autoauto.server.pages.session import LOGIN, path_after_login, set_cookie
 from autoauto.server.store.users import user_of
 
@@ -51,5 +51,5 @@ def logout(service: Service, call: Call) -> Answer:
 
 def _login_form(wanted: str, mistake: Mistake | None = None) -> str:
     inner = fields(_FIELDS, {"next": wanted}, mistake) + tag("div", button("Log in", is_main=True), class_="actions")
-    card = tag("div", form(LOGIN, inner), class_="card")
-    return page(None, "Searches as a service", (), summary(mistake), section("Log in", card, "login"))
+    login_section = section("Log in", card(form(LOGIN, inner)), "login")
+    return page(None, "Searches as a service", (), summary(mistake), login_section)

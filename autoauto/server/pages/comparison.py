@@ -11,7 +11,7 @@ from autoauto.report.tables.table import Table
 from autoauto.report.tables.two_searches import ComparedSearch, comparison_tables
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, button, fields, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.listing import ID_WIDTH, best_text, moment_text, name_of
 from autoauto.server.store import searches
 from autoauto.server.store.asked import asked_texts, names_of, read_submission
@@ -30,12 +30,12 @@ def comparison_page(service: Service, call: Call) -> Answer:
             chosen[name] = call.query[name]
     offered = searches.list_searches(service.database, call.user, limit=N_OFFERED).searches
     pair = [searches.read_search(service.database, call.user, search_id) for search_id in chosen.values()]
-    card = tag("section", tag("div", _choice(offered, chosen), class_="card"))
+    choice = tag("section", card(_choice(offered, chosen)))
     tables = ""
     if len(pair) == 2:
         tables = "".join(map(_section, _tables(service, *pair)))
     facts = [f"{which}: {_distinct_name(search)}" for which, search in zip(("first", "second"), pair, strict=False)]
-    return html(page(call.user, "Compare two searches", facts, card, tables, here=PATH))
+    return html(page(call.user, "Compare two searches", facts, choice, tables, here=PATH))
 
 
 def _distinct_name(search: Mapping[str, Any]) -> str:

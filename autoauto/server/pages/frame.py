@@ -85,6 +85,11 @@ def _navigation(user: User | None, here: str) -> str:
     return tag("nav", tag("strong", "autoauto"), tag("ul", links), who, leave, aria_label="autoauto")
 
 
+def card(*content: str) -> str:
+    """A part of a page in a frame."""
+    return tag("div", *content, class_="card")
+
+
 def html(text: str, status: int = 200) -> Answer:
     """The answer that a page is."""
     return Answer(status, None, raw=(text.encode(), "text/html; charset=utf-8"), headers=PAGE_HEADERS)
@@ -92,7 +97,7 @@ def html(text: str, status: int = 200) -> Answer:
 
 def problem_page(status: int, title: str, detail: str, request_id: str) -> Answer:
     """The page of an error: what must hold, what was given, what to try."""
-    about = tag("div", tag("p", words(detail), class_="error"), class_="card")
+    about = card(tag("p", words(detail), class_="error"))
     back = tag("p", tag("a", "All searches", href="/"))
     return html(page(None, title, (f"{status}", f"request {request_id}"), tag("section", about), back), status)
 

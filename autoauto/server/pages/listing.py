@@ -12,7 +12,7 @@ from autoauto.report.tables.table import Column, Table, TableCell, html_table
 from autoauto.report.wording import counted
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, button, fields, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.store import searches
 from autoauto.server.store.searches import SearchState
 
@@ -42,7 +42,7 @@ def searches_page(service: Service, call: Call) -> Answer:
     if shown.before is not None:
         older = urlencode({**given, "before": shown.before, "limit": limit})
         listed += tag("p", tag("a", "Older searches", href=f"/?{older}"))
-    content = filters + tag("div", listed, class_="card")
+    content = filters + card(listed)
     return html(page(call.user, "Searches", ("the newest first",), tag("section", content, id="searches"), here="/"))
 
 

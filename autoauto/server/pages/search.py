@@ -29,7 +29,7 @@ from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.wording import counted
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, button, fields, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
 from autoauto.server.store.asked import asked_texts, labels_text, names_of, read_submission
@@ -96,7 +96,7 @@ def _status(service: Service, search: Mapping[str, Any], submission: Submission,
     if progress and search["state"] == SearchState.RUNNING:
         bar = tag("progress", max=progress["total"], value=progress["done"], aria_label="of this step")
     text = tag("p", words(first), class_="state", role="status")
-    return tag("section", tag("div", text, bar, tag("p", words(" · ".join(others)), class_="muted"), class_="card"))
+    return tag("section", card(text, bar, tag("p", words(" · ".join(others)), class_="muted")))
 
 
 def _state_lines(service: Service, search: Mapping[str, Any], submission: Submission) -> Iterator[str]:
@@ -176,7 +176,7 @@ def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchSta
         return ""
     if summary.winner is None and not state.has_ended:
         text = f"None of {counted(len(summary.trials), 'configuration')} fits so far."
-        return tag("section", tag("div", tag("p", words(text)), class_="card"))
+        return tag("section", card(tag("p", words(text))))
     comparisons = study_comparisons(summary) if state.has_ended else ()
     sections = [
         winner_section(summary, comparisons, ()),
@@ -190,7 +190,7 @@ def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchSta
 
 def _request(submission: Submission, names: Mapping[str, str]) -> str:
     table = Table("", (Column("what"), Column("value")), tuple(asked_texts(submission, names).items()))
-    return section("Asked for", tag("div", html_table(table), class_="card"), "asked")
+    return section("Asked for", card(html_table(table)), "asked")
 
 
 def _links(search: Mapping[str, Any]) -> str:
@@ -202,7 +202,7 @@ def _links(search: Mapping[str, Any]) -> str:
     links |= {"Compare with another": f"/compare?search={search['id']}", "JSON": own}
     items = (tag("li", tag("a", name, href=path)) for name, path in links.items())
     export = _export(own, search) if search["may_export"] else tag("p", words(_NO_WEIGHTS), class_="muted")
-    return section("More", tag("div", tag("ul", *items), export, class_="card"), "more")
+    return section("More", card(tag("ul", *items), export), "more")
 
 
 def _formats(search: Mapping[str, Any]) -> list[str]:
@@ -239,7 +239,7 @@ def _commands(
     if not commands:
         return ""
     lines = "".join(command_line(name, command) for name, command in commands.items())
-    return section("In a terminal", tag("div", lines, class_="card"), "terminal")
+    return section("In a terminal", card(lines), "terminal")
 
 
 def stop_by_page(service: Service, call: Call) -> Answer:

@@ -25,7 +25,7 @@ from autoauto.server.pages.forms import (
     mistake_in,
     summary,
 )
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.multipart import Form, read_form
 from autoauto.server.pages.search_fields import CHOSEN, FILES, LIMITS, SWITCHES, FieldGroup, search_fields
 from autoauto.server.pages.uploads import upload_choices
@@ -197,9 +197,9 @@ def _page(service: Service, call: Call, values: Mapping[str, str], error: str = 
     sets = "".join(_fieldset(group, values, mistake) for group in groups)
     actions = tag("div", button("Start the search", is_main=True), class_="actions")
     whole = form(PATH, of_target, sets, actions, encoding="multipart/form-data", name="Start a search")
-    card = tag("section", tag("div", _targets(entry), whole, class_="card"))
+    content = tag("section", card(_targets(entry), whole))
     facts = ("an equal search that is known gives its answer at once",)
-    return page(call.user, "New search", facts, summary(mistake), card, here=PATH)
+    return page(call.user, "New search", facts, summary(mistake), content, here=PATH)
 
 
 def _targets(chosen: NamedTarget) -> str:

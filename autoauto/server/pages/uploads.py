@@ -12,7 +12,7 @@ from autoauto.records.units import format_bytes
 from autoauto.report.style import tag, words
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import button, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.listing import moment_text
 from autoauto.server.store.models import delete_model, list_models, used_bytes
 from autoauto.server.store.tables import ServiceDatabase
@@ -39,7 +39,7 @@ def uploads_page(service: Service, call: Call) -> Answer:
         listed += tag("p", tag("a", "Older uploads", href=f"{PATH}?{older}"))
     used = format_bytes(used_bytes(service.database, call.user))
     facts = (f"you use {used} of {format_bytes(service.upload_quota_bytes)}", "nobody else may use your files")
-    return html(page(call.user, "Uploads", facts, tag("section", tag("div", listed, class_="card")), here=PATH))
+    return html(page(call.user, "Uploads", facts, tag("section", card(listed)), here=PATH))
 
 
 def _row(call: Call, upload: Mapping[str, Any]) -> str:

@@ -151,7 +151,7 @@ def _hold(
 ) -> StoredModel | None:
     """Let a user hold a file, whose content an upload has written; None where none has, and there is no content."""
     row = {"digest": digest, "owner": user.name, "name": name or f"upload-{digest[:8]}", "created_s": time.time()}
-    is_new = insert_new(connection, MODEL_HOLDERS, [row]) == 1  # first, since SQLite locks at the first change
+    is_new = insert_new(connection, MODEL_HOLDERS, row)  # first, since SQLite locks at the first change
     database.alone_with_uploads(connection)
     own = and_(MODEL_HOLDERS.c.digest == digest, MODEL_HOLDERS.c.owner == user.name)
     stored = connection.scalar(select(MODELS.c.upload).where(MODELS.c.digest == digest))
@@ -159,7 +159,7 @@ def _hold(
         if not connection.execute(delete(UPLOADS).where(UPLOADS.c.upload == upload)).rowcount:
             raise Conflict("an upload must be stored without long pauses, this one was given up; send it again")
         _delete_content(connection, digest)  # equal, or damaged
-        insert_new(connection, MODELS, [{"digest": digest, "upload": upload, "n_bytes": n_bytes}])
+        insert_new(connection, MODELS, {"digest": digest, "upload": upload, "n_bytes": n_bytes})
     elif stored is None:
         connection.execute(delete(MODEL_HOLDERS).where(own))  # the last one who held it has deleted it meanwhile
         return None
@@ -174,7 +174,7 @@ def _written(database: ServiceDatabase, file: BinaryIO) -> Iterator[str]:
     """The name of an upload with the content of a file; it is deleted unless a digest has it at the end."""
     upload = uuid.uuid4().hex
     row = {"upload": upload, "process": this_process(), "written_s": time.time()}
-    database.write(partial(insert_new, table=UPLOADS, rows=[row]))
+    database.write(partial(insert_new, table=UPLOADS, row=row))
     try:
         for number, content in enumerate(_parts(file)):
             database.write(partial(_add_part, upload, number, content))
@@ -185,7 +185,7 @@ def _written(database: ServiceDatabase, file: BinaryIO) -> Iterator[str]:
 
 
 def _add_part(upload: str, number: int, content: bytes, connection: Connection) -> None:
-    insert_new(connection, MODEL_PARTS, [{"upload": upload, "part": number, "content": content}])
+    insert_new(connection, MODEL_PARTS, {"upload": upload, "part": number, "content": content})
     connection.execute(update(UPLOADS).where(UPLOADS.c.upload == upload).values(written_s=time.time()))
 
 

@@ -138,7 +138,7 @@ def submit(
     }
 
     def work(connection: Connection) -> Submitted:
-        is_new = insert_new(connection, SEARCHES, [row]) == 1
+        is_new = insert_new(connection, SEARCHES, row)
         search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
         assert search_id is not None
         names = held_names(database, connection, user, submission)
@@ -151,7 +151,7 @@ def submit(
             "has_stopped": False,
             "names": names,
         }
-        if insert_new(connection, HOLDERS, [holder]):
+        if insert_new(connection, HOLDERS, holder):
             if not is_new:
                 _go_on_for_another(connection, search_id)
         else:  # of who asks again the better priority counts; what is shared stays so, unless it is shared anew

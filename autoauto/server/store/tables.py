@@ -268,7 +268,7 @@ class ServiceDatabase:
         with self._engine.begin() as connection:
             schemas = set(connection.scalars(_SCHEMAS.select()))
             if not schemas:
-                insert_new(connection, _SCHEMAS, [{"schema": SCHEMA}])
+                insert_new(connection, _SCHEMAS, {"schema": SCHEMA})
         if schemas - {SCHEMA}:
             raise BadInput(
                 f"the schema of the server's tables must be {SCHEMA}, got {max(schemas)} in {self.shown}: another "
@@ -303,6 +303,6 @@ def _errors(shown: str) -> Iterator[None]:
         ) from error
 
 
-def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:
-    """Insert rows, but those whose key is stored already; returns how many are new."""
-    return backend_of(connection).insert_new(connection, table, rows)
+def insert_new(connection: Connection, table: Table, row: Mapping[str, object]) -> bool:
+    """Insert a row unless its key is stored already; returns True if it is new."""
+    return backend_of(connection).insert_new(connection, table, [row]) == 1

@@ -97,7 +97,7 @@ def create_token(database: ServiceDatabase, name: str, role: Role, lasts_s: floa
         "created_s": now_s,
         "expires_s": None if lasts_s is None else now_s + lasts_s,
     }
-    database.write(lambda connection: insert_new(connection, TOKENS, [row]))
+    database.write(lambda connection: insert_new(connection, TOKENS, row))
     return token
 
 
