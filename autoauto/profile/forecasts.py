@@ -61,17 +61,17 @@ class ForecastStore:
             damaged: digests whose stored text is deleted first.
         """
         now_s = int(time())
-        # In one order in all processes, as the profiles.
-        rows = [
-            {
-                "digest": digest,
-                "subject": self.subject,
-                "stored_s": now_s,
-                "n_bytes": len(forecasts[digest]),
-                "forecast": forecasts[digest],
-            }
-            for digest in sorted(forecasts)
-        ]
+        rows = []
+        for digest, forecast in sorted(forecasts.items()):  # in one order in all processes, as the profiles
+            rows.append(
+                {
+                    "digest": digest,
+                    "subject": self.subject,
+                    "stored_s": now_s,
+                    "n_bytes": len(forecast),
+                    "forecast": forecast,
+                }
+            )
 
         def work(engine: Engine) -> None:
             if damaged:

@@ -183,7 +183,9 @@ def _named_layers(node: NodeTime, layer_named: Mapping[str, int]) -> set[int]:
 def _with_absorbed(graph: LayerGraph, computed: Sequence[set[int]]) -> list[set[int]]:
     """The layers of every node, with those that have no node of their own."""
     members = [set(layers) for layers in computed]
-    node_of = {layer: node for node, layers in enumerate(computed) for layer in layers}
+    node_of = {}
+    for node, layers in enumerate(computed):
+        node_of.update(dict.fromkeys(layers, node))
     readers = defaultdict[int, list[int]](list)
     for index, layer in enumerate(graph.layers):
         for tensor in layer.inputs:

@@ -146,12 +146,16 @@ class Artifact:
 
     def _resources(self) -> list[list[StageResources]]:
         """The cores, session and memory limit of every stage's process, for every pipeline."""
-        return [[self._resources_of(number, stage) for number, stage in placed] for placed in self._placed]
-
-    def _resources_of(self, device: int, stage: StageFile) -> StageResources:
-        cores_of = self._host_devices.cores(device, stage.intra_op_threads)
-        session = SessionOptions(stage.intra_op_threads, stage.session, self._host_devices.gpu(device))
-        return StageResources(cores_of, session, stage.limit_bytes)
+        devices = self._host_devices
+        resources = []
+        for placed in self._placed:
+            of_pipeline = []
+            for number, stage in placed:
+                session = SessionOptions(stage.intra_op_threads, stage.session, devices.gpu(number))
+                stage_cores = devices.cores(number, stage.intra_op_threads)
+                of_pipeline.append(StageResources(stage_cores, session, stage.limit_bytes))
+            resources.append(of_pipeline)
+        return resources
 
     def _read_devices(self) -> HostDevices:
         """The devices of this machine that the folder names."""
@@ -181,8 +185,9 @@ class Artifact:
                 f"a plan of processes of this machine can be served, {self._folder} has one for {self._file.cluster}; "
                 "try one with --target host"
             )
-        n_machines = 1 + max((machine for devices in self._pipeline.placement for machine, _ in devices), default=0)
-        if n_machines > 1:
+        machines = {machine for machine, _ in chain.from_iterable(self._pipeline.placement)}
+        if max(machines, default=0) > 0:
+            n_machines = 1 + max(machines)
             raise BadInput(
                 f"a plan of processes of one machine can be served, {self._folder} has one for {n_machines}; "
                 "search without --dask"
@@ -224,10 +229,10 @@ def _batch_tensors(ports: Sequence[ServedTensor]) -> list[BatchTensor]:
 
 
 def _served(ports: Sequence[ModelPort], batch_size: int) -> tuple[ServedTensor, ...]:
-    return tuple(
-        ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size, port.data_dependent)
-        for port in ports
-    )
+    served = []
+    for port in ports:
+        served.append(ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size, port.data_dependent))
+    return tuple(served)
 
 
 class _StageFiles:

@@ -252,8 +252,9 @@ def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mappi
         for seed in range(N_INPUTS):
             yield made_up(ports, np.random.default_rng(seed))
         return
-    shapes = {each["name"]: each["shape"] for each in metadata["inputs"]}
-    axes = {name: shape.index(-1) if -1 in shape else None for name, shape in shapes.items()}
+    axes = {}
+    for each in metadata["inputs"]:
+        axes[each["name"]] = each["shape"].index(-1) if -1 in each["shape"] else None
     samples = read_samples(options.inputs, metadata["name"], _ports(metadata, 1), axes)
     for number in range(N_INPUTS):
         yield samples.batch(ports, number * options.n_samples)
@@ -261,10 +262,11 @@ def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mappi
 
 def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
     """The inputs of the model at a number of samples."""
-    return [
-        Port(each["name"], tuple(n_samples if n < 0 else n for n in each["shape"]), DATATYPES[each["datatype"]])
-        for each in metadata["inputs"]
-    ]
+    ports = []
+    for each in metadata["inputs"]:
+        shape = tuple(n_samples if n < 0 else n for n in each["shape"])  # -1 is the axis of samples
+        ports.append(Port(each["name"], shape, DATATYPES[each["datatype"]]))
+    return ports
 
 
 def _request(inputs: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:

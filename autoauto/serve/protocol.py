@@ -22,8 +22,17 @@ from autoauto.records.units import Array
 
 DATATYPES = {
     "BOOL": "bool",
-    **{f"{sign}INT{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},
-    **{f"FP{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
 }
 """The element types of the protocol that a model's tensors may have, each with NumPy's name."""
 DATATYPE_OF = {dtype: name for name, dtype in DATATYPES.items()}
@@ -88,7 +97,9 @@ class ServedTensor:
     @property
     def metadata(self) -> dict[str, Any]:
         """Name, type and shape as model metadata have them; -1 is a length that the request decides."""
-        shape = [-1 if axis == self.batch_axis or self.data_dependent else n for axis, n in enumerate(self.shape)]
+        shape = [-1] * len(self.shape) if self.data_dependent else list(self.shape)
+        if self.batch_axis is not None:
+            shape[self.batch_axis] = -1
         return {"name": self.name, "datatype": DATATYPE_OF[self.dtype], "shape": shape}
 
 

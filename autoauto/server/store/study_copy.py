@@ -108,9 +108,9 @@ def add_trials(
 
 def _text(trial: FrozenTrial) -> str:
     """A trial as JSON of Python, which has infinity."""
-    times = [
-        moment and moment.astimezone(UTC).isoformat() for moment in (trial.datetime_start, trial.datetime_complete)
-    ]
+    times = []
+    for moment in (trial.datetime_start, trial.datetime_complete):
+        times.append(None if moment is None else moment.astimezone(UTC).isoformat())
     return json.dumps(
         {
             "state": trial.state.name,

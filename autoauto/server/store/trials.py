@@ -99,8 +99,8 @@ def n_trials_of(search_id: str) -> ScalarSelect[int]:
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:
     """The cells of a trial that have a value; times in ISO 8601."""
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in row.items()
-        if value is not None and value is not UNREADABLE
-    }
+    described = {}
+    for name, value in row.items():
+        if value is not None and value is not UNREADABLE:
+            described[name] = value.isoformat() if isinstance(value, datetime) else value
+    return described
