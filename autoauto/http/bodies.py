@@ -41,7 +41,10 @@ class Bodies:
     def __init__(
         self, max_bytes: int, max_sum_bytes: int, max_s: float, hint: str = "try fewer samples in a request"
     ) -> None:
-        self._max_bytes, self._max_sum_bytes, self._max_s, self._hint = max_bytes, max_sum_bytes, max_s, hint
+        self._max_bytes = max_bytes
+        self._max_sum_bytes = max_sum_bytes
+        self._max_s = max_s
+        self._hint = hint
         self._sum_bytes = 0
         self._arriving: dict[asyncio.Timeout, None] = {}
 

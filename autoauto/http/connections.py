@@ -96,7 +96,8 @@ class _Watched:
     """The protocol of a connection: aiohttp's, whose begin and end `Connections` notes."""
 
     def __init__(self, connections: Connections, protocol: web.RequestHandler) -> None:
-        self._connections, self._protocol = connections, protocol
+        self._connections = connections
+        self._protocol = protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -133,7 +134,8 @@ class Answers:
     """
 
     def __init__(self, max_sum_bytes: int, max_s: float) -> None:
-        self._max_sum_bytes, self._max_s = max_sum_bytes, max_s
+        self._max_sum_bytes = max_sum_bytes
+        self._max_s = max_s
         self._written: dict[asyncio.Timeout, int] = {}
 
     async def write(self, request: web.BaseRequest, answer: web.StreamResponse) -> web.StreamResponse:

@@ -122,7 +122,8 @@ class Channel:
 
     def _has_message(self) -> bool:
         """True if a whole message has arrived. Raises for a message that is wrong as far as it has arrived."""
-        start, n_bytes = bytes(self._received[:_KEY_BYTES]), 0
+        start = bytes(self._received[:_KEY_BYTES])
+        n_bytes = 0
         if not self.key.startswith(start):
             raise BadMessage(f"something else than a message arrived: {start!r}")
         if len(self._received) >= _HEAD.size:

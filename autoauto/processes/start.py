@@ -325,7 +325,8 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
         if os.getppid() != parent:
             os._exit(1)
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        parent, child = os.getpid(), os.fork()
+        parent = os.getpid()
+        child = os.fork()
         if child:
             for descriptor in set(inherited):
                 os.close(descriptor)
@@ -362,7 +363,8 @@ def _guard(child: int, control_fd: int, parent_pidfd: int, memory_bytes: int | N
     events = select.poll()
     for descriptor in (control_fd, parent_pidfd, child_pidfd):
         events.register(descriptor, select.POLLIN)
-    ending, watch_s = None, _REAP_S if memory_bytes is None else _WATCH_S
+    ending = None
+    watch_s = _REAP_S if memory_bytes is None else _WATCH_S
     while ending is None:
         ready = {descriptor for descriptor, _ in events.poll(1000.0 * watch_s)}
         ending = _reap(child)

@@ -86,7 +86,10 @@ class Profiler:
     """
 
     def __init__(self, graph: LayerGraph, target: CompilingTarget, device: Device, cache: ProfileCache) -> None:
-        self._graph, self._target, self._device, self._cache = graph, target, device, cache
+        self._graph = graph
+        self._target = target
+        self._device = device
+        self._cache = cache
         self._variants: dict[bool, Variants] = {}  # by whether the model is trained
         self._positions = Positions(graph)
         self._names: Memo[CompileOptions, _Named] = Memo(_MAX_OPTIONS)
@@ -238,7 +241,8 @@ class Profiler:
         model = variants.alone(variant)
         layer = LayerRange(len(model) - 1, len(model))
         compiled = self._target.compile(model, layer, self._device, options)
-        profile, bound_bytes = _alone(compiled), options.session.bound_bytes(self._device)
+        profile = _alone(compiled)
+        bound_bytes = options.session.bound_bytes(self._device)
         feels_bound = compiled.binding_below_bytes > bound_bytes or bound_bytes == inf
         return profile if feels_bound else UnboundLayer(profile, compiled.binding_below_bytes)
 

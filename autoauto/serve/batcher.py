@@ -47,11 +47,13 @@ class Job:
     """
 
     def __init__(self, inputs: Mapping[str, Array], n_samples: int, done: Callable[[Job], None]) -> None:
-        self.inputs, self.n_samples = inputs, n_samples
+        self.inputs = inputs
+        self.n_samples = n_samples
         self.outputs: dict[str, Array] = {}
         self.error: AutoautoError | None = None
         self.arrived_s = 0.0
-        self._done, self._n_left = done, n_samples
+        self._done = done
+        self._n_left = n_samples
 
     @property
     def has_ended(self) -> bool:
@@ -138,7 +140,8 @@ class Batcher:
     """
 
     def __init__(self, model: ServedModel, max_queue: int, delay_s: float) -> None:
-        self.max_queue, self.delay_s = max_queue, delay_s
+        self.max_queue = max_queue
+        self.delay_s = delay_s
         self.n_queued = 0
         self.in_flight: set[MicroBatch] = set()
         self.dependence = None if model.merges else "a tensor of the model has no axis of them"
@@ -161,7 +164,8 @@ class Batcher:
             QueueFull: too many wait already.
             BadInput: the job holds more than may ever wait, or is no micro-batch where it must be one.
         """
-        n, batch_size = job.n_samples, self._model.batch_size
+        n = job.n_samples
+        batch_size = self._model.batch_size
         if self.dependence is not None and n != batch_size:
             raise BadInput(f"a request must hold {batch_size} samples, because {self.dependence}; got {n}")
         if n > self.max_queue:

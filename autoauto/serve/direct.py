@@ -43,7 +43,10 @@ class DirectExchange:
         outputs: Sequence[ServedTensor],
         finish: Callable[[MicroBatch, str | None], None],
     ) -> None:
-        self._loop, self._exchange, self._inputs, self._outputs = loop, exchange, inputs, outputs
+        self._loop = loop
+        self._exchange = exchange
+        self._inputs = inputs
+        self._outputs = outputs
         self._finish = finish
         self._in_flight: deque[MicroBatch] = deque()
         loop.add_reader(exchange.filled_fd, self._receive)

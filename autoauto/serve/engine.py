@@ -103,7 +103,8 @@ class PipelineEngine:
     """
 
     def __init__(self, artifact: Artifact, events: EngineEvents) -> None:
-        self._artifact, self._events = artifact, events
+        self._artifact = artifact
+        self._events = events
         self._loop: AbstractEventLoop = get_running_loop()
         self._handed_over: deque[MicroBatch | ProbeRuns | None] = deque()
         self._arrivals_fd = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)

@@ -106,7 +106,9 @@ class Endpoint:
     """
 
     def __init__(self, session: ClientSession, url: str, metadata: Mapping[str, Any], options: LoadOptions) -> None:
-        self._session, self._url, self.metadata = session, f"{url}/infer", metadata
+        self._session = session
+        self._url = f"{url}/infer"
+        self.metadata = metadata
         self._metrics_url = f"{url.rpartition('/v2/')[0]}/metrics"
         self._requests = [_request(inputs) for inputs in _inputs(metadata, options)]
         self._answers: dict[int, list[Array]] = {}
@@ -119,7 +121,8 @@ class Endpoint:
         try:
             async with self._session.post(self._url, data=body, headers=headers) as response:
                 answer = await response.read()
-                status, length = response.status, response.headers.get("Inference-Header-Content-Length")
+                status = response.status
+                length = response.headers.get("Inference-Header-Content-Length")
         except (ClientError, TimeoutError):
             result.n_failed += 1
             return
@@ -192,7 +195,8 @@ async def measure(
 async def _endpoint(url: str, options: LoadOptions) -> AsyncIterator[Endpoint]:
     from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, TCPConnector
 
-    connector, timeout = TCPConnector(limit=0), ClientTimeout(total=None, sock_connect=10.0)
+    connector = TCPConnector(limit=0)
+    timeout = ClientTimeout(total=None, sock_connect=10.0)
     async with ClientSession(connector=connector, timeout=timeout) as session:
         try:
             async with session.get(url) as response:

@@ -288,7 +288,8 @@ def _layers(
     tied: Sequence[str | None],
 ) -> Layers:
     """The layers with their costs; a weight that several read is that of the first, since all share a stage."""
-    alive, weight_bytes = carried(graph, size, precision), first_read_bytes(graph, precision)
+    alive = carried(graph, size, precision)
+    weight_bytes = first_read_bytes(graph, precision)
     layers = []
     for index, layer in enumerate(graph.layers):
         before = int(alive.input_bytes[index])

@@ -42,7 +42,8 @@ from autoauto.records.files.json import from_plain, read_json
 _NOT_LAYERS = ("ProfilerStep#", "Optimizer.")
 _GRADIENT = "autograd::engine::evaluate_function: "
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
-_LAUNCHES, _KERNELS = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 _BYTES = (
     dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8)
     | dict.fromkeys(("float", "int"), 4)

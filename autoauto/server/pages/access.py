@@ -37,7 +37,8 @@ def login_page(service: Service, call: Call) -> Answer:
 def login(service: Service, call: Call) -> Answer:
     """Keep a token in the browser, and go where its user wanted to."""
     values = form_values(call.body)
-    token, wanted = values.get("token", "").strip(), values.get("next", "")
+    token = values.get("token", "").strip()
+    wanted = values.get("next", "")
     if user_of(service.database, token) is None:
         text = f"a token must be in force, got {'another one' if token else 'none'}; ask an administrator for one"
         return html(_login_form(wanted, Mistake(text, "token")), HTTPStatus.BAD_REQUEST)

@@ -47,7 +47,8 @@ def problem(request: web.Request, status: int, detail: str, request_id: str) -> 
 
     Who reads pages gets one, and is asked for a token where there is none.
     """
-    title, line = HTTPStatus(status).phrase, " ".join(detail.encode(errors="replace").decode().split())
+    title = HTTPStatus(status).phrase
+    line = " ".join(detail.encode(errors="replace").decode().split())
     if wants_page(request.headers):
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
             if request.headers.get("Sec-Fetch-Site") == "cross-site":
@@ -89,7 +90,8 @@ def protocol_of(server: web.Server) -> RequestHandler:
             """See `RequestHandler`."""
             super().handle_error(request, status, exc, message)  # raises where an answer has begun
             if isinstance(exc, LineTooLong):
-                status, message = HTTPStatus.REQUEST_URI_TOO_LONG, f"a URL or a header may have {MAX_LINE_BYTES} bytes"
+                status = HTTPStatus.REQUEST_URI_TOO_LONG
+                message = f"a URL or a header may have {MAX_LINE_BYTES} bytes"
             detail = " ".join((message or "the server failed").split())[:200]
             response = _details(status, f"{detail}; send a shorter or another request", uuid.uuid4().hex)
             response.force_close()

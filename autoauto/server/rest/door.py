@@ -80,7 +80,9 @@ class Door:
     """Checks requests, and gives them to their handlers."""
 
     def __init__(self, service: Service, options: ServiceOptions, log: Log, is_ending: asyncio.Event) -> None:
-        self._service, self._log, self._is_ending = service, log, is_ending
+        self._service = service
+        self._log = log
+        self._is_ending = is_ending
         self._identity = Identity(service.database, options)
         self._bodies = Bodies(MAX_SUBMISSION_BYTES, MAX_SUBMISSIONS_BYTES, BODY_S, "send one search in a body")
         hint = "raise --max-model-mib of the server"

@@ -80,7 +80,9 @@ async def send_events(
         while not (is_ending.is_set() or (is_one and changes.have_ended)):
             await _pause(is_ending)
             silent_s += PERIOD_S
-            events = b"".join(changes.since(await read())) or (b": still here\n\n" if silent_s >= KEEPALIVE_S else b"")
+            events = b"".join(changes.since(await read()))
+            if not events and silent_s >= KEEPALIVE_S:
+                events = b": still here\n\n"  # a comment, which clients skip
             if events:
                 silent_s = 0.0
                 async with asyncio.timeout(WRITE_S):

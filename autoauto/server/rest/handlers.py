@@ -141,7 +141,8 @@ def resume(service: Service, call: Call) -> Answer:
 def upload(service: Service, call: Call) -> Answer:
     """Keep a file."""
     assert call.file is not None
-    name, quota_bytes = call.query["name"] or "", service.upload_quota_bytes
+    name = call.query["name"] or ""
+    quota_bytes = service.upload_quota_bytes
     digest, is_new = models.store_model(service.database, call.user, call.file, name, quota_bytes)
     content = models.read_model(service.database, call.user, digest)
     return Answer(201 if is_new else 200, content, f"/v1/models/{digest}")

@@ -121,7 +121,8 @@ class Identity:
     """Finds the sender of a request."""
 
     def __init__(self, database: ServiceDatabase, options: ServiceOptions) -> None:
-        self._database, self._options = database, options
+        self._database = database
+        self._options = options
 
     def user(self, headers: MultiMapping[str], address: str) -> User:
         """The sender of a request, by its headers and the address of the connection.

@@ -48,7 +48,8 @@ def claim(service: Service, call: Call) -> Answer:
 
 def lease_trials(service: Service, call: Call) -> Answer:
     """Some trials of a leased search, and what its study has beside them; nothing where it has none yet."""
-    held, first = _held(service, call), _read(call, TrialsRequest)[0].first
+    held = _held(service, call)
+    first = _read(call, TrialsRequest)[0].first
     study_id = study_number(service.database, held.search_id)
     if study_id is None:
         return Answer(200, {"head": None, "trials": []})
@@ -61,7 +62,8 @@ def lease_trials(service: Service, call: Call) -> Answer:
 
 def renew(service: Service, call: Call) -> Answer:
     """Extend a lease, and keep what was tried."""
-    held, (given, plain) = _held(service, call), _read(call, RenewRequest)
+    held = _held(service, call)
+    given, plain = _read(call, RenewRequest)
     if given.head is not None:
         _add(service.database, held, given.head, given)
     standing = None if given.standing is None else Standing(*plain["standing"])
@@ -73,7 +75,8 @@ def renew(service: Service, call: Call) -> Answer:
 
 def finish(service: Service, call: Call) -> Answer:
     """End a search."""
-    held, (given, plain) = _held(service, call), _read(call, FinishRequest)
+    held = _held(service, call)
+    given, plain = _read(call, FinishRequest)
     if not Queue(service.database).finish(held, given.state, plain["answer"], given.reason, given.used_s):
         raise _lost()
     return Answer(204, None)

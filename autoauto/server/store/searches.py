@@ -357,9 +357,14 @@ def count_states(database: ServiceDatabase) -> dict[str, int]:
 
 def _limits_json(submission: Submission, n_measured: int, n_trials: int, used_s: float) -> str:
     """The budget as totals: what was used before counts, too."""
-    budget_s, limits = submission.request.study.time_budget_s, submission.limits.plus(n_measured, n_trials)
-    totals = {"measurements": limits.measurements, "trials": limits.trials}
-    return msgspec.json.encode(totals | {"seconds": None if budget_s is None else budget_s + used_s}).decode()
+    budget_s = submission.request.study.time_budget_s
+    limits = submission.limits.plus(n_measured, n_trials)
+    totals = {
+        "measurements": limits.measurements,
+        "trials": limits.trials,
+        "seconds": None if budget_s is None else budget_s + used_s,
+    }
+    return msgspec.json.encode(totals).decode()
 
 
 def read_limits(text: str) -> tuple[SearchLimits, float | None]:

@@ -89,7 +89,8 @@ def create_token(database: ServiceDatabase, name: str, role: Role, lasts_s: floa
             f"a user's name has 1 to {MAX_NAME} letters, digits or .-_@ and begins with a letter or digit, got "
             f"{name!r:.100}"
         )
-    token, now_s = f"autoauto-{secrets.token_urlsafe(_TOKEN_BYTES)}", time.time()
+    token = f"autoauto-{secrets.token_urlsafe(_TOKEN_BYTES)}"
+    now_s = time.time()
     row: dict[str, object] = {
         "name": name,
         "role": str(role),

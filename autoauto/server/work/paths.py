@@ -25,7 +25,15 @@ def without_paths(text: str, uploads: Mapping[str, str]) -> str:
     """
     for what, digest in uploads.items():
         text = text.replace(str(uploaded_path(what, digest)), f"sha256:{digest}")
-    own = [cache_dir(), data_dir(), gettempdir(), os.path.expanduser("~"), os.getcwd(), sys.prefix, *sys.path]
+    own: list[str | Path] = [
+        cache_dir(),
+        data_dir(),
+        gettempdir(),
+        os.path.expanduser("~"),
+        os.getcwd(),
+        sys.prefix,
+        *sys.path,
+    ]
     folders = {Path(folder) for folder in own}
     known = [str(folder) for folder in folders if folder.is_absolute() and folder != folder.parent]
     known.sort(key=len, reverse=True)  # a folder in another one first, since the first that matches is taken

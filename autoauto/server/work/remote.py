@@ -53,7 +53,8 @@ class RemoteSource:
     """
 
     def __init__(self, client: Client, folder: Path, labels: Mapping[str, str], max_running: int | None) -> None:
-        self._client, self._folder = client, folder
+        self._client = client
+        self._folder = folder
         self._claim = {"process": this_process(), "labels": dict(labels), "max_running": max_running}
         self._copy: _Copy | None = None
 
@@ -67,7 +68,8 @@ class RemoteSource:
             raise
         if not given:
             return None
-        limits, submission = SearchLimits(**given.pop("limits")), Submission.from_json(given.pop("submission"))
+        limits = SearchLimits(**given.pop("limits"))
+        submission = Submission.from_json(given.pop("submission"))
         return Lease(**given, limits=limits, submission=submission)
 
     def open(self, lease: Lease) -> str:
@@ -77,7 +79,8 @@ class RemoteSource:
         for file in self._folder.iterdir():
             file.unlink()
         url = file_url(self._folder / f"{lease.search_id}.db").render_as_string()
-        storage, first = open_storage(url), 0
+        storage = open_storage(url)
+        first = 0
         while True:
             page = self._client.ask("POST", f"/v1/leases/{lease.token}/trials", {"first": first})
             if page["head"] is not None:
@@ -124,7 +127,8 @@ class RemoteSource:
 
     def _news(self, lease: Lease) -> Iterator[dict[str, Any]]:
         """Yield messages with the trials that the server does not have; one empty message if it has all."""
-        copy, name = self._copy, study_name(lease.search_id)
+        copy = self._copy
+        name = study_name(lease.search_id)
         study_id = None if copy is None else number_of_study(copy.storage, name)
         if copy is None or study_id is None:
             yield {}
