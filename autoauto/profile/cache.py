@@ -391,5 +391,5 @@ class RangeStore:
 
 
 def _shuffled(example: RangeExample) -> str:
-    """Neighbours in the model get places far apart."""
+    """A sort key that puts neighbours in the model far apart."""
     return hashlib.sha256(repr((example.batch_size, *example.whole.layers)).encode()).hexdigest()

@@ -248,14 +248,14 @@ class Profiler:
 
 
 def _write(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
-    """Write entries, and leave none."""
+    """Move entries into the cache."""
     written = dict(entries)
     entries.clear()
     cache.write(written)
 
 
 def _write_last(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
-    """Write entries for the last time; a cache that cannot be used any more is ignored, since only time is lost."""
+    """Write entries at the end; a cache that cannot be used any more costs time only."""
     with suppress(BadInput):
         _write(cache, entries)
 

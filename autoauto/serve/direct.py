@@ -17,7 +17,6 @@ from functools import partial
 from autoauto.serve.batcher import MicroBatch
 from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.run.exchange import ProcessExchange
-from autoauto.targets.host.run.pipelines import Batch
 
 MAX_BYTES = 2 << 20
 """Inputs and outputs of a micro-batch with more are not copied in the event loop: that would take a millisecond."""
@@ -63,8 +62,5 @@ class DirectExchange:
 
     def _receive(self) -> None:
         batch = self._in_flight.popleft()
-
-        def take(outputs: Batch) -> None:
-            batch.take(outputs, self._outputs)
-
-        self._finish(batch, self._exchange.receive(take))
+        reason = self._exchange.receive(partial(batch.take, ports=self._outputs))
+        self._finish(batch, reason)

@@ -146,12 +146,12 @@ class PipelineEngine:
         os.close(self._arrivals_fd)
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
-        """Call from the event loop; when that has ended, nobody waits."""
+        """Have the event loop call something; nothing is called once the loop has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _post_and_wait(self, callback: Callable[..., None], *args: object) -> None:
-        """Call from the event loop, and wait until it has."""
+        """Have the event loop call something, and wait until it has."""
         has_returned = Event()
 
         def call() -> None:
@@ -185,7 +185,7 @@ class PipelineEngine:
         self._post_and_wait(self._note_loss, " ".join(str(error).split()))
 
     def _note_loss(self, reason: str) -> None:
-        """In the event loop, while the engine waits: drop what was handed over, so that nothing of it comes later."""
+        """Drop what was handed over, so that it is not computed later; in the event loop, while the engine waits."""
         for _ in range(len(self._handed_over)):
             self._handed_over.popleft()
             os.eventfd_read(self._arrivals_fd)
@@ -276,7 +276,7 @@ class PipelineEngine:
             self._events.on_refused(batch, reason)
 
     def _probe(self, runs: ProbeRuns) -> None:
-        """Compute the next micro-batch that shows whether samples depend on each other; after the last, it starts."""
+        """Have the next micro-batch of the probe computed; after the last one, report the start."""
         if runs.is_complete:
             self._probed = runs
             self._post(self._events.on_started, runs.dependence)
@@ -300,7 +300,7 @@ def _is_shortage(error: Exception) -> bool:
 
 
 def _as_ours(error: Exception) -> AutoautoError:
-    """An error that the command line shows in one line."""
+    """The error as one of ours, which the command line shows in one line."""
     if isinstance(error, AutoautoError) and not isinstance(error, Unsupported):  # the file was read at the start
         return error
     return WorkerLost(f"a process failed: {error}")

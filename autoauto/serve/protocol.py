@@ -208,7 +208,7 @@ def _parameters(entry: _Tensor | _Output) -> dict[str, Any]:
 
 
 def _part(text: msgspec.Raw, kind: Any) -> Any:
-    """A shape or parameters; nothing else is as long as data."""
+    """Read a shape or parameters, which may not be as long as data."""
     if len(memoryview(text)) > MAX_PART_BYTES:
         raise ValueError(f"a shape or parameters have more than {MAX_PART_BYTES} bytes")
     return msgspec.json.decode(text, type=kind)
@@ -399,7 +399,7 @@ def write_response(
 
 
 def _as_list(array: Array) -> msgspec.Raw:
-    """A list in JSON, of some numbers at a time."""
+    """Write numbers as a list in JSON, some at a time."""
     starts = range(0, array.size, CHUNK_ELEMENTS)
     parts = [msgspec.json.encode(array[start : start + CHUNK_ELEMENTS].tolist())[1:-1] for start in starts]
     return msgspec.Raw(b"[" + b",".join(parts) + b"]")

@@ -402,7 +402,7 @@ class Server:
 
 
 def _error_response(status: int, message: str) -> web.Response:
-    """An error as the protocol has it; where a later request may succeed it says so."""
+    """An error in the form of the protocol, with Retry-After if a later request may succeed."""
     response = json_response({"error": message}, status)
     if status in (429, 503):
         response.headers["Retry-After"] = "1"

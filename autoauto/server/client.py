@@ -326,7 +326,7 @@ class Client:
         return ServerError(f"{self.url} must be a server of autoauto, it answers otherwise; check --server")
 
     def _opener(self) -> OpenerDirector:
-        """Proxies of the environment are for other machines."""
+        """Make what opens URLs; proxies of the environment are used for other machines only."""
         handlers = [_QuickHTTP(), _QuickHTTPS()]
         if urlsplit(self.url).hostname in _LOCAL:
             return build_opener(ProxyHandler({}), *handlers)

@@ -110,7 +110,7 @@ def _matches(graph: LayerGraph, file_nodes: Sequence[FileNode], nodes: Sequence[
 
 
 def _layer_by_name(node: NodeRecord, activations: Mapping[str, Tensor], by_name: Mapping[str, FileNode]) -> int | None:
-    """The layer of a node that the optimiser made, by what it is called after: a node of the file, or an output."""
+    """The layer of a node that the optimiser made and called after a node of the file or an output; None if unknown."""
     for name in bases(node.name):
         outputs = by_name[name].outputs if name in by_name else (name,)
         for output in outputs:
@@ -312,12 +312,12 @@ def _layers(
 
 
 def _read(path: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
-    """The nodes of a profile as layers in a row."""
+    """Read the nodes of a profile as layers in a row."""
     return line_of_nodes(path, read_onnxruntime(path, memory), batch_size)
 
 
 def _join(path: Path, memory: Path | None, batch_size: int | None, file: ProfiledFile) -> RecordedProfile:
-    """The nodes of a profile on the layers of the file."""
+    """Read the nodes of a profile, and join them to the layers of the file."""
     records = read_onnxruntime(path, memory)
     size, layers = join_model(file.graph, file.nodes, records.nodes, file.precision, batch_size, str(path))
     return RecordedProfile(file.graph.name, {size: layers}, records.notes)

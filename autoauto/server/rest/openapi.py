@@ -65,7 +65,6 @@ def _operation(route: Route) -> dict[str, Any]:
 
 
 def _error_codes(route: Route) -> list[int]:
-    """The codes of errors that a route may answer with."""
     codes = {400, 429, 500, 503, 507, *route.errors}
     if route.role:
         codes |= {401, 403}

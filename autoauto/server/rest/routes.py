@@ -111,7 +111,6 @@ def _of_worker(
 
 
 def _page(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *query: str) -> Route:
-    """A page of HTML."""
     errors = (404,) if "{" in path else ()
     schemas = {name: BY_NAME.get(name, TEXT) for name in query}
     return Route("GET", path, answer, role, summary, {200: TEXT}, query=schemas, errors=errors, media="text/html")
@@ -125,7 +124,6 @@ def _form(path: str, answer: Callable[[Service, Call], Answer], role: Role | Non
 
 
 def _dashboard(path: str, *query: str) -> Route:
-    """A path of Optuna's dashboard."""
     route = _page(path, dashboard.dashboard(path), Role.READER, "Optuna's dashboard, to read only", *query)
     codes = {200: {"description": "as the dashboard has it"}}
     return route._replace(codes=codes, errors=(404,), media=dashboard.MEDIA)

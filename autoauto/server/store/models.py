@@ -115,7 +115,7 @@ def store_model(
 
 
 def _refuse_other_files(file: BinaryIO) -> None:
-    """Refuse an ONNX model that names other files; of what is no model its search says what is wrong."""
+    """Refuse an ONNX model that names other files; a file that is no model is refused by its search."""
     with suppress(UnreadableModel):
         try:
             check_one_file(file)
@@ -357,7 +357,7 @@ def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Pa
 
 
 def _all_parts(part: Callable[[int], bytes | None]) -> Iterator[bytes]:
-    """The content of an uploaded file, of which a function gives the parts by number."""
+    """Yield the parts of an uploaded file, which a function gives by number."""
     for number in count():
         content = part(number)
         if content is None:

@@ -231,7 +231,7 @@ def n_before(database: ServiceDatabase, search_id: str) -> int | None:
 
 
 def _waiting(database: ServiceDatabase, *columns: Any) -> Select[Any]:
-    """The searches that wait, once for every holder that waits for it; where nobody does any more, for all."""
+    """A query of the searches that wait: a row for each holder that waits, for all holders if none does any more."""
     waits = or_(HOLDERS.c.has_stopped.is_(False), SEARCHES.c.wants_stop.is_(True))
     both = SEARCHES.join(HOLDERS, HOLDERS.c.search_id == SEARCHES.c.id)
     named = SEARCHES.c.id, SEARCHES.c.number, HOLDERS.c.owner.label("holder"), HOLDERS.c.priority

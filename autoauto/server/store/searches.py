@@ -167,7 +167,7 @@ def submit(
 
 
 def _go_on_for_another(connection: Connection, search_id: str) -> None:
-    """A search that its other holders have stopped, or that has failed, is tried again for a new one."""
+    """Try a search again for a new holder if its other holders have stopped it, or it has failed."""
     row = connection.execute(select(SEARCHES).where(SEARCHES.c.id == search_id)).one()
     if row.state in (SearchState.STOPPED, SearchState.FAILED):
         _begin_again(connection, row)

@@ -228,7 +228,7 @@ class _RunningSearch:
         return self._is_stopped
 
     def _on_measurement(self, _: str) -> None:
-        """Say how many engines were tried; there is a line when one is started, and one of what came of it."""
+        """Send how many engines were tried; each has a line when it is started, and one with its result."""
         most = self._task.request.study.measure.n_most
         self._n_lines += 1
         self._send("measuring on engines", min(self._n_lines // 2, most), most, None)
