@@ -104,14 +104,26 @@ def store_model(
         raise BadInput("an upload is the content of a file, got an empty body; send the file")
     _refuse_other_files(file)
     delete_left(database)
-    hold = partial(_hold, database, user, digest, n_bytes, file_name(name), quota_bytes)
-    if _is_whole(database, digest) and (held := database.write(hold)) is not None:
-        return held
-    database.write(partial(_check_quota, user, digest, n_bytes, quota_bytes))  # before anything is written
+    offer = _Offer(user, digest, n_bytes, file_name(name), quota_bytes)
+    if _is_whole(database, digest):
+        held = database.write(lambda connection: _hold(database, connection, offer))
+        if held is not None:
+            return held
+    database.write(lambda connection: _check_quota(connection, offer))  # before anything is written
     with _written(database, file) as upload:
-        held = database.write(partial(hold, upload=upload))
+        held = database.write(lambda connection: _hold(database, connection, offer, upload))
     assert held is not None
     return held
+
+
+class _Offer(NamedTuple):
+    """A file that a user wants to hold; the other fields are as in `store_model`."""
+
+    user: User
+    digest: str
+    n_bytes: int
+    name: str
+    quota_bytes: int | None
 
 
 def _refuse_other_files(file: BinaryIO) -> None:
@@ -123,13 +135,13 @@ def _refuse_other_files(file: BinaryIO) -> None:
             raise BadInput(str(error)) from error
 
 
-def _check_quota(user: User, digest: str, n_bytes: int, quota_bytes: int | None, connection: Connection) -> None:
-    others = and_(MODEL_HOLDERS.c.owner == user.name, MODEL_HOLDERS.c.digest != digest)
+def _check_quota(connection: Connection, offer: _Offer) -> None:
+    others = and_(MODEL_HOLDERS.c.owner == offer.user.name, MODEL_HOLDERS.c.digest != offer.digest)
     used_bytes = _used_bytes(connection, others)
-    if quota_bytes is not None and used_bytes + n_bytes > quota_bytes:
+    if offer.quota_bytes is not None and used_bytes + offer.n_bytes > offer.quota_bytes:
         raise OverQuota(
-            f"the uploads of a user have {format_bytes(quota_bytes)} together at most, yours have "
-            f"{format_bytes(used_bytes)} and this file {format_bytes(n_bytes)}; delete what you need no more, at "
+            f"the uploads of a user have {format_bytes(offer.quota_bytes)} together at most, yours have "
+            f"{format_bytes(used_bytes)} and this file {format_bytes(offer.n_bytes)}; delete what you need no more, at "
             "/uploads or by DELETE /v1/models/DIGEST, or ask for a higher --max-user-mib of the server"
         )
 
@@ -140,32 +152,31 @@ def _used_bytes(connection: Connection, which: ColumnElement[bool]) -> int:
 
 
 def _hold(
-    database: ServiceDatabase,
-    user: User,
-    digest: str,
-    n_bytes: int,
-    name: str,
-    quota_bytes: int | None,
-    connection: Connection,
-    upload: str | None = None,
+    database: ServiceDatabase, connection: Connection, offer: _Offer, upload: str | None = None
 ) -> StoredModel | None:
-    """Let a user hold a file, whose content an upload has written; None where none has, and there is no content."""
-    row = {"digest": digest, "owner": user.name, "name": name or f"upload-{digest[:8]}", "created_s": time.time()}
+    """Let a user hold a file, whose content an upload has written; None without an upload, if no content is stored."""
+    digest = offer.digest
+    row = {
+        "digest": digest,
+        "owner": offer.user.name,
+        "name": offer.name or f"upload-{digest[:8]}",
+        "created_s": time.time(),
+    }
     is_new = insert_new(connection, MODEL_HOLDERS, row)  # first, since SQLite locks at the first change
     database.alone_with_uploads(connection)
-    own = and_(MODEL_HOLDERS.c.digest == digest, MODEL_HOLDERS.c.owner == user.name)
+    own = and_(MODEL_HOLDERS.c.digest == digest, MODEL_HOLDERS.c.owner == offer.user.name)
     stored = connection.scalar(select(MODELS.c.upload).where(MODELS.c.digest == digest))
     if upload not in (None, stored):  # it is this one where the transaction is repeated after a lost answer
         if not connection.execute(delete(UPLOADS).where(UPLOADS.c.upload == upload)).rowcount:
             raise Conflict("an upload must be stored without long pauses, this one was given up; send it again")
         _delete_content(connection, digest)  # equal, or damaged
-        insert_new(connection, MODELS, {"digest": digest, "upload": upload, "n_bytes": n_bytes})
+        insert_new(connection, MODELS, {"digest": digest, "upload": upload, "n_bytes": offer.n_bytes})
     elif stored is None:
         connection.execute(delete(MODEL_HOLDERS).where(own))  # the last one who held it has deleted it meanwhile
         return None
-    _check_quota(user, digest, n_bytes, quota_bytes, connection)
-    if name:
-        connection.execute(update(MODEL_HOLDERS).where(own).values(name=name))
+    _check_quota(connection, offer)
+    if offer.name:
+        connection.execute(update(MODEL_HOLDERS).where(own).values(name=offer.name))
     return StoredModel(digest, is_new)
 
 
@@ -174,7 +185,7 @@ def _written(database: ServiceDatabase, file: BinaryIO) -> Iterator[str]:
     """The name of an upload with the content of a file; it is deleted unless a digest has it at the end."""
     upload = uuid.uuid4().hex
     row = {"upload": upload, "process": this_process(), "written_s": time.time()}
-    database.write(partial(insert_new, table=UPLOADS, row=row))
+    database.write(lambda connection: insert_new(connection, UPLOADS, row))
     try:
         for number, content in enumerate(_parts(file)):
             database.write(partial(_add_part, upload, number, content))
