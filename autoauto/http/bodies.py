@@ -126,7 +126,7 @@ class Bodies:
         if self._sum_bytes > self._max_sum_bytes and self._arriving:
             oldest = next(iter(self._arriving))
             del self._arriving[oldest]
-            oldest.reschedule(0.0)
+            oldest.reschedule(0.0)  # its time is over: it is refused as too slow
 
     def _too_large(self) -> LargeRequest:
         return LargeRequest(f"a body may have {self._max_bytes} bytes; {self._hint}")

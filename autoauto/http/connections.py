@@ -89,7 +89,7 @@ class Connections:
             yield
         finally:
             if transport is not None and self._open.pop(transport, None) is not None:
-                self._open[transport] = False
+                self._open[transport] = False  # last in the order of the dictionary
 
 
 class _Watched:
@@ -171,7 +171,7 @@ class Answers:
             if total <= self._max_sum_bytes:
                 break
             total -= self._written.pop(oldest)
-            oldest.reschedule(0.0)
+            oldest.reschedule(0.0)  # its time is over: its connection is closed
 
 
 def answered(connections: Callable[[], Connections | None], answer: Answer) -> Any:

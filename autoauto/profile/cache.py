@@ -195,6 +195,7 @@ class ProfileCache:
                     if not isinstance(self.location, Path):
                         raise
                     damaged = backend_of(self._url).is_damaged(error.orig)
+                    # Where another process has replaced the file meanwhile, the error may be of the old one.
                     if _inode(self.location) == before and not damaged:
                         raise
                     if damaged:

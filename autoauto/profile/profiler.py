@@ -177,7 +177,7 @@ class Profiler:
                 else:
                     new[end.digest(variant)] = result
                     layers[variant] = result
-        except BaseException:
+        except BaseException:  # also Ctrl-C: the search may not come back here
             self._store(new, at_once=True)
             raise
         self._store(new)
@@ -297,6 +297,7 @@ class _Named(NamedTuple):
 
         def text(options: CompileOptions) -> str:
             depends_on = target.depends_on(device, options)
+            # Without the closing bracket: `digest` adds the variant, so that this long part is written once for all.
             return repr((PROFILE_SCHEMA, target.version, depends_on)).removesuffix(")")
 
         return cls(options, any_bound, options.session.bound_bytes(device), text(options), text(any_bound))

@@ -192,7 +192,7 @@ class Batcher:
     def _chosen(self, now_s: float) -> MicroBatch | None:
         if len(self.in_flight) >= self.capacity:
             return None
-        while self._again:
+        while self._again:  # of a refused micro-batch, one request at a time
             piece = self._again.popleft()
             if not piece.job.has_ended:
                 return MicroBatch([piece])
@@ -204,6 +204,7 @@ class Batcher:
     @property
     def wake_s(self) -> float | None:
         """The time from which `next` gives a partial micro-batch, if nothing else happens; None for never."""
+        # While all processes compute, a partial micro-batch would only wait, too: later it may be full.
         if not self._queue or len(self.in_flight) >= self._n_processes:
             return None
         return max(self._queue[0].job.arrived_s, self._room_since_s) + self.delay_s

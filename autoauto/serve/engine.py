@@ -174,7 +174,7 @@ class PipelineEngine:
                     self._lose(error)
                     sleep(SHORTAGE_S)  # no fault of the processes: they may be started again without end
                     continue
-                n_losses = 1 if self._has_finished else n_losses + 1
+                n_losses = 1 if self._has_finished else n_losses + 1  # those in a row that computed nothing
                 if n_losses == MAX_LOSSES or not self._has_started:
                     self._post(self._events.on_ended, _as_ours(error))
                     return

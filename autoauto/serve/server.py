@@ -291,7 +291,7 @@ class Server:
         """Hand over the micro-batches that are due, and come back when the next one is."""
         now_s = self._loop.time()
         while self._is_ready and (batch := self._batcher.next(now_s)) is not None:
-            if len(self._batcher.in_flight) == 1:
+            if len(self._batcher.in_flight) == 1:  # before, nothing was computed that could hang
                 self._progress_s = now_s
             self._engine.submit(batch)
         if self._timer is not None:

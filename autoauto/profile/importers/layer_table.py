@@ -72,7 +72,7 @@ def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
     """The names of the columns, and the rows below them."""
     text = read_text(path, _WHAT)
     header = text.lstrip().partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)
+    delimiter = max(",;\t", key=header.count)  # names of columns have none of them
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines = _lines(path, reader, decimal_comma=delimiter != ",")
     line, columns = next(lines, (1, []))

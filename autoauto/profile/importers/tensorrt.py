@@ -120,7 +120,7 @@ def _of_layers(
     for layer in layers:
         if layer.name not in seconds and (layer.weights.count or layer.bias.count):
             raise BadInput(f"{details}: layer {layer.name!r:.80} is not in {path}; give both files of one engine")
-    left = {}
+    left = {}  # by name, the times that no layer has yet
     for name, times in seconds.items():
         shares = times if len(times) > 1 else [times[0] / n_layers[name]] * n_layers[name]
         left[name] = iter(shares)

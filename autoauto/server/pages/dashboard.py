@@ -59,6 +59,7 @@ def dashboard(path: str) -> Callable[[Service, Call], Answer]:
         if "study_number" in call.path:
             _check_visible(service, call)
         query = {name: value for name, value in call.query.items() if value is not None}
+        # A new number, and so a fresh application, every hour.
         application = _application(service.database, int(monotonic() // RENEW_S))
         read = _read(application, path.format(**call.path), urlencode(query))
         if read.status >= HTTPStatus.BAD_REQUEST:

@@ -83,6 +83,7 @@ def export(service: Service, call: Call) -> Answer:
             f"search {search['id']} is shared with you without the weights of its model, which an export holds; ask "
             "who shared it to submit it again with shared and share_weights"
         )
+    # The command reads uploaded files on this machine.
     fetch_uploads(service.database, read_submission(service.database, search["id"]).uploads)
     with temporary_folder("autoauto-answer-") as folder:
         target = folder / "export"
@@ -92,6 +93,7 @@ def export(service: Service, call: Call) -> Answer:
         if call.query["as"] == "json":
             words.append("--json")
         printed = service.commands.printed(words, names=_names(service, search))
+        # The folder is no concern of the client, who gets an archive of it.
         shown = printed._replace(stdout=printed.stdout.replace(str(target), "export"))
         _refuse_full(printed)
         if not target.is_dir():

@@ -236,6 +236,7 @@ def _without_files(problem: Problem) -> Problem:
     if model not in known and not UPLOADED.fullmatch(model):
         hint = did_you_mean(model, known, "give its file, or upload it by POST /v1/models")
         raise BadInput(f"a model is a built-in name or an uploaded file, got {model!r:.100}; {hint}")
+    # A built-in name is no path: else clients could read files of this machine.
     if not UPLOADED.fullmatch(cluster) and re.search(r"[/\\.\0]", cluster):
         raise BadInput(
             f"a cluster is a built-in name or an uploaded file, got {cluster!r:.100}; upload the file, "
