@@ -9,13 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -29,8 +25,6 @@ CHUNK_BYTES = 1 << 18
 MIN_BYTES_PER_S = 1 << 18
 """The slowest pace at which a client may read what takes longer than the deadline of every answer."""
 NOTE_AGAIN_S = 60.0
-HANDSHAKE_S = 10.0
-"""The time that a client has to begin TLS."""
 
 
 class Connections:
@@ -190,43 +184,6 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
             return await answer(request, handler)
 
     return middleware
-
-
-async def listen(
-    runner: web.AppRunner,
-    host: str,
-    port: int,
-    tls: ssl.SSLContext | None = None,
-    protocol: Callable[[web.Server], web.RequestHandler] = lambda server: server(),
-) -> tuple[Connections, asyncio.Server, str]:
-    """Take connections to a server of aiohttp; returns them, the listener and the URL.
-
-    Args:
-        runner: of the server.
-        host, port: where.
-        tls: by which requests come; None for without.
-        protocol: makes what reads the requests of a connection.
-
-    Raises:
-        BadInput: the address is taken, or there is no such host.
-    """
-    assert runner.server is not None
-    connections = Connections(runner.server)
-    try:
-        listener = await asyncio.get_running_loop().create_server(
-            partial(connections.protocol, protocol),
-            host,
-            port,
-            backlog=connections.backlog,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
-        )
-    except OSError as error:
-        raise BadInput(f"{host}:{port} must be free to be served at: {error.strerror}; try another port") from error
-    address, number = listener.sockets[0].getsockname()[:2]
-    scheme = "http" if tls is None else "https"
-    name = f"[{address}]" if ":" in address else address  # of IPv6
-    return connections, listener, f"{scheme}://{name}:{number}"
 
 
 def raise_descriptors() -> None:

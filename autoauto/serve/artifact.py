@@ -180,7 +180,7 @@ class Artifact:
 
     def _check_machine(self) -> None:
         threads = {stage.intra_op_threads for stage in self._pipeline.stages}
-        if 0 in threads:  # of devices that are modelled
+        if 0 in threads:  # a plan for no cores of this machine, whose runtime chooses
             raise BadInput(
                 f"a plan of processes of this machine can be served, {self._folder} has one for {self._file.cluster}; "
                 "try one with --target host"

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
+from autoauto.http.application import Address, serving
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
-from autoauto.http.connections import Answers, Connections, answered, listen, note_errors, raise_descriptors
-from autoauto.http.responses import json_response, silent_logger, unhurried
+from autoauto.http.connections import Answers, Connections, answered
+from autoauto.http.responses import json_response, unhurried
 from autoauto.processes.circles import collect_often
 from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 MODEL_VERSION = "1"
 MIN_STALL_S, STALL_PERIODS = 30.0, 50.0
 """Pipelines that give no outputs for that long, though they have a micro-batch, hang."""
-KEEPALIVE_S = 75.0
-"""The time after which a connection without a whole head of a request is closed."""
 SHUTDOWN_S = 10.0
 """The time that clients have to take the last answers."""
 MIN_ANSWERS_BYTES = 128 << 20
@@ -100,33 +98,17 @@ async def serve(
         OutOfMemory: a stage does not fit its device.
         WorkerLost: the processes end again and again.
     """
-    from aiohttp import web
-
-    raise_descriptors()
     collect_often()
-    note_errors(asyncio.get_running_loop(), log)
     server = Server(artifact, options, log)
-    runner = web.AppRunner(
-        server.app(),
-        access_log=None,
-        logger=silent_logger(),
-        handler_cancellation=True,
-        keepalive_timeout=KEEPALIVE_S,
-        shutdown_timeout=SHUTDOWN_S,
-        auto_decompress=False,
-    )
-    await runner.setup()
-    try:
-        url = await server.listen(runner, options)
+    address = Address(options.host, options.port)
+    async with serving(server.app(), address, log, server.stop, SHUTDOWN_S, handler_cancellation=True) as (
+        server.connections,
+        url,
+    ):
         n_processes = artifact.model.n_pipelines * artifact.model.n_processes
         processes = f"{n_processes} processes" if n_processes > 1 else "1 process"
         log(f"starting {processes} of {artifact.model.name}")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, server.stop)
         await server.run(lambda: on_ready(url))
-    finally:
-        server.close()
-        await runner.cleanup()
 
 
 class Server:
@@ -136,6 +118,9 @@ class Server:
         artifact: what is served.
         options: see `ServerOptions`.
         log: is called with a line about what went wrong.
+
+    Attributes:
+        connections: of its clients; None before it listens.
     """
 
     def __init__(self, artifact: Artifact, options: ServerOptions, log: Callable[[str], None]) -> None:
@@ -154,8 +139,7 @@ class Server:
         self._answers = Answers(
             max(2 * self._batcher.capacity * batch_size * model.answer_bytes, MIN_ANSWERS_BYTES), options.answer_s
         )
-        self._connections: Connections | None = None
-        self._listener: asyncio.Server | None = None
+        self.connections: Connections | None = None
         self._metrics = ServerMetrics(model, self._batcher)
         self._engine = PipelineEngine(artifact, self)
         self._hosts = frozenset((options.host, gethostname(), *options.allowed_hosts))
@@ -169,7 +153,7 @@ class Server:
         """The application with all its paths."""
         from aiohttp import web
 
-        app = web.Application(middlewares=[answered(lambda: self._connections, self._answer)])
+        app = web.Application(middlewares=[answered(lambda: self.connections, self._answer)])
         app.router.add_get("/", self._root)
         app.router.add_get("/v2", self._server_metadata)
         app.router.add_get("/v2/health/live", self._live)
@@ -180,20 +164,6 @@ class Server:
             app.router.add_get(f"{path}/ready", self._ready)
             app.router.add_post(f"{path}/infer", self._infer)
         return app
-
-    async def listen(self, runner: web.AppRunner, options: ServerOptions) -> str:
-        """Take connections; returns the URL.
-
-        Raises:
-            BadInput: the address is taken, or there is no such host.
-        """
-        self._connections, self._listener, url = await listen(runner, options.host, options.port)
-        return url
-
-    def close(self) -> None:
-        """Take no more connections."""
-        if self._listener is not None:
-            self._listener.close()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start the processes, answer requests until `stop`, and end the processes.
@@ -246,8 +216,8 @@ class Server:
         if dependence is not None and self._batcher.dependence is None:
             self._batcher.dependence = dependence
             self._log(f"a request must hold {self._model.batch_size} samples, because {dependence}")
-        if self._connections is not None:
-            self._connections.make_room()
+        if self.connections is not None:
+            self.connections.make_room()
         self._is_ready = True
         self._metrics.ready.set(1)
         self._changed.set()
