@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 from autoauto.http.application import Address, serving
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
 from autoauto.http.connections import Answers, Connections, answered
+from autoauto.http.hosts import check_host
 from autoauto.http.responses import json_response, unhurried
 from autoauto.processes.circles import collect_often
-from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
@@ -274,11 +274,7 @@ class Server:
         from aiohttp import web
 
         try:
-            if not is_allowed_host(request.headers.get("Host", ""), self._hosts):
-                raise BadInput(
-                    f"the Host header must be an address, localhost or a name of this server, got "
-                    f"{request.headers.get('Host', '')!r:.80}; try serve --allow-host"
-                )
+            check_host(request.headers.get("Host", ""), self._hosts, "serve --allow-host")
             response: web.StreamResponse = await handler(request)
         except AutoautoError as error:
             response = _error_response(_STATUS.get(type(error), 400), str(error))

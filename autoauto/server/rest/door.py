@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
 from autoauto.http.connections import Answers, Connections, answered
-from autoauto.processes.hosts import is_allowed_host
+from autoauto.http.hosts import check_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.call import Answer, Call, ReadSearches, Service
 from autoauto.server.pages.session import check_same_site, server_url
@@ -204,7 +204,7 @@ class Door:
         from aiohttp import web
 
         try:
-            self._check_host(request)
+            check_host(request.headers.get("Host", ""), self._hosts, "server --allow-host")
             answer: Answer = await handler(request)
         except AutoautoError as error:
             return problem(request, STATUS.get(type(error), 400), str(error), request["id"]), None
@@ -237,14 +237,6 @@ class Door:
             await send_events(request, response, lambda: self._in_thread(read), self._is_ending, is_one=is_one)
         finally:
             self._n_streams[user] -= 1
-
-    def _check_host(self, request: web.Request) -> None:
-        host = request.headers.get("Host", "")
-        if not is_allowed_host(host, self._hosts):
-            raise BadInput(
-                f"the Host header must be an address, localhost or a name of this server, got {host!r:.80}; "
-                "try server --allow-host"
-            )
 
     def _note(self, request: web.Request, status: int, request_id: str, seconds: float) -> None:
         path = request.get("route", "other")
