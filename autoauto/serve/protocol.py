@@ -341,6 +341,8 @@ def _from_list(text: bytes, kind: Any, array: Array) -> Array:
         array[n_read : n_read + len(numbers)] = np.array(numbers, array.dtype)
         n_read += len(numbers)
         start = stop + 1
+    if n_read < array.size:  # an empty list has as many commas as one of one number; the array is not set then
+        raise ValueError("a number is missing")
     return array
 
 
