@@ -45,7 +45,7 @@ class ForecastStore:
     subject: str
 
     def digest(self, key: object) -> str:
-        """The name of a forecast, by what tells it from others of this subject."""
+        """The name of a forecast; `key` is different for every forecast of this subject."""
         return hashlib.sha256(repr((self.subject, key)).encode()).hexdigest()
 
     def read(self) -> dict[str, str]:

@@ -36,7 +36,7 @@ CONNECT_S = 2.0
 PATIENCE_S = 10.0
 """The time for which a server that cannot be reached is tried again."""
 WORD_S = 2.0
-"""The time after which whoever waits for a server is told so."""
+"""The time after which a client that waits for a server says so."""
 POLL_S = 0.5
 _RETRY_S = 0.5
 _LOCAL = ("localhost", "127.0.0.1", "::1")

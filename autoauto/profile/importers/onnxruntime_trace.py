@@ -193,9 +193,9 @@ def _seconds_by_node(run: Sequence[_Ran]) -> dict[tuple[str, str | int], float]:
 
 
 def _check_one_size(path: Path, runs: Sequence[Sequence[_Ran]]) -> None:
-    """Refuse runs of several batch sizes, whose times have no common median; the first node tells that differs.
+    """Refuse runs of several batch sizes, whose times have no common median.
 
-    Behind a node whose lengths depend on data, shapes may differ at one batch size.
+    The first node with another shape decides: behind one whose lengths depend on data, shapes may differ anyway.
     """
     first = {each.identity: each.node for each in runs[0]}
     for run in runs[1:]:

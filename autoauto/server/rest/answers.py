@@ -10,6 +10,8 @@ import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from autoauto.http.responses import json_response
 from autoauto.server.call import Answer
 from autoauto.server.pages.frame import again_page, problem_page
@@ -80,6 +82,7 @@ def protocol_of(server: web.Server) -> RequestHandler:
 
         __slots__ = ()
 
+        @override
         def handle_error(
             self,
             request: web.BaseRequest,
@@ -87,7 +90,6 @@ def protocol_of(server: web.Server) -> RequestHandler:
             exc: BaseException | None = None,
             message: str | None = None,
         ) -> web.StreamResponse:
-            """See `RequestHandler`."""
             super().handle_error(request, status, exc, message)  # raises where an answer has begun
             if isinstance(exc, LineTooLong):
                 status = HTTPStatus.REQUEST_URI_TOO_LONG

@@ -1,6 +1,6 @@
 """Who sends a request, `Identity`: by a token, by the header of a trusted proxy, or by being on this machine.
 
-A header that names a user counts only where it comes from an address that the server was told to trust; everybody else
+A header that names a user counts only from the addresses of the proxy that the options name; everybody else
 could write it, too.
 """
 

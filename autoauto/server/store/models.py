@@ -57,7 +57,7 @@ class CannotKeep(BadInput):
 
 
 class StoredModel(NamedTuple):
-    """A file that was kept, and whether its user had it already."""
+    """A file that was stored, and whether it is new for its user."""
 
     digest: str
     is_new: bool

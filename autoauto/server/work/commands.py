@@ -3,8 +3,8 @@
     handler ──words──▶ child: autoauto report search-... ──Printed──▶ handler
 
 So clients read the lines that the command prints, a report of ten thousand trials costs other requests nothing, and
-what takes all memory or never ends costs the child only. One runs at a time; what was printed of a search that has not
-changed since is kept.
+what takes all memory or never ends costs the child only. One runs at a time; what was printed of a search is cached
+until the search changes.
 """
 
 from __future__ import annotations
