@@ -93,18 +93,15 @@ def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
 
 def _lines(path: Path, reader: csv._reader, *, decimal_comma: bool) -> Iterator[tuple[int, list[str]]]:  # type: ignore[name-defined]
     """The lines that are not empty; in numbers, decimal commas become points."""
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise BadInput(f"{path}, line {reader.line_num}: {_WHAT} is CSV, {error}; correct it there") from error
-        cells = [cell.strip() for cell in cells]
-        if decimal_comma:  # not in the first column, which has names
-            cells[1:] = [cell.replace(",", ".") for cell in cells[1:]]
-        if any(cells):
-            yield reader.line_num, cells
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if decimal_comma:  # not in the first column, which has names
+                cells[1:] = [cell.replace(",", ".") for cell in cells[1:]]
+            if any(cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise BadInput(f"{path}, line {reader.line_num}: {_WHAT} is CSV, {error}; correct it there") from error
 
 
 def _cells(path: Path, columns: list[str], lines: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
