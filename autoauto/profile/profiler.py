@@ -145,7 +145,7 @@ class Profiler:
     def _layers(
         self, variants: Variants, options: CompileOptions, alone: dict[str, LayerProfile]
     ) -> tuple[LayerProfile, ...]:
-        """All layers in their model; where layers alone are the same objects, so are these."""
+        """All layers in their model; the same objects as before if the layers alone are, so that callers can cache."""
         known = self._in_model.of(self._named(options).any_bound, list)
         layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
         if layers is None:
@@ -194,7 +194,7 @@ class Profiler:
 
     def _known(self, variants: Variants, ends: Sequence[_Named]) -> list[dict[str, LayerProfile]]:
         """For each end the layers that were compiled before: with its bound, or with another that does not bind."""
-        known = [self._known_unbound(variants, end) for end in ends]
+        known = [self._known_unbound(end) for end in ends]
         # By digest, which variant is looked for, and among which layers it is put.
         bound: dict[str, tuple[str, dict[str, LayerProfile]]] = {}
         unbound: dict[str, tuple[str, dict[str, UnboundLayer]]] = {}
@@ -215,20 +215,17 @@ class Profiler:
             with_any_bound[variant] = result
         if stored.unbound:  # now more layers may be known not to feel the bound of an end
             for end, layers in zip(ends, known, strict=True):
-                layers.update(self._known_unbound(variants, end))
+                layers.update(self._known_unbound(end))
         return known
 
     def _unbound_at(self, named: _Named) -> dict[str, UnboundLayer]:
         """By variant the layers that were compiled with some bound and do not feel it from some bytes on."""
         return self._unbound.of(named.any_bound, dict)
 
-    def _known_unbound(self, variants: Variants, named: _Named) -> dict[str, LayerProfile]:
+    def _known_unbound(self, named: _Named) -> dict[str, LayerProfile]:
         """By variant the layers that do not feel the bound of a session."""
-        layers = {}
-        for variant, layer in self._unbound_at(named).items():
-            if variant in variants.first and layer.from_bytes <= named.bound_bytes:
-                layers[variant] = layer.profile
-        return layers
+        layers = self._unbound_at(named).items()
+        return {variant: layer.profile for variant, layer in layers if layer.from_bytes <= named.bound_bytes}
 
     def _prepare(self, variants: Variants, compiles: Collection[_Compile]) -> None:
         if isinstance(self._target, Prepares):
@@ -237,14 +234,15 @@ class Profiler:
                 self._target.prepare(models, self._device, options)
 
     def _compile(self, variants: Variants, variant: str, options: CompileOptions) -> LayerProfile | UnboundLayer:
-        """A layer alone, and where it does not feel its bound from how many bytes on it would not."""
+        """A layer alone; one that does not feel the bound of its session, with the bytes from which it does not."""
         model = variants.alone(variant)
         layer = LayerRange(len(model) - 1, len(model))
         compiled = self._target.compile(model, layer, self._device, options)
         profile = _alone(compiled)
         bound_bytes = options.session.bound_bytes(self._device)
-        feels_bound = compiled.binding_below_bytes > bound_bytes or bound_bytes == inf
-        return profile if feels_bound else UnboundLayer(profile, compiled.binding_below_bytes)
+        if bound_bytes == inf or compiled.binding_below_bytes > bound_bytes:  # it is of this session only
+            return profile
+        return UnboundLayer(profile, compiled.binding_below_bytes)
 
 
 def _write(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
