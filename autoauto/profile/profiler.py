@@ -145,7 +145,7 @@ class Profiler:
     def _layers(
         self, variants: Variants, options: CompileOptions, alone: dict[str, LayerProfile]
     ) -> tuple[LayerProfile, ...]:
-        """All layers in their model; the same objects as before if the layers alone are, so that callers can cache."""
+        """All layers in their model; the same objects as before if the layers alone are the same."""
         known = self._in_model.of(self._named(options).any_bound, list)
         layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
         if layers is None:

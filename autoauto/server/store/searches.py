@@ -52,6 +52,7 @@ ON_END: tuple[Callable[[Connection, Row[Any]], None], ...] = ()
 """Called at every end of a search with its row of `SEARCHES`, in the transaction that ends it.
 
 A transaction may be repeated, or rolled back: what leaves the database, as a mail, is noted there and sent afterwards.
+A file with such a function has what it needs from `tables.py`; this one it cannot import.
 """
 
 
