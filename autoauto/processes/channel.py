@@ -83,7 +83,10 @@ class Channel:
         Raises:
             BadMessage: something else arrived, or a message did not arrive whole within `MESSAGE_S`.
         """
-        while not self._has_message() and not self._has_ended and (arrived := self._arrived()) is not None:
+        while not self._has_message() and not self._has_ended:
+            arrived = self._arrived()
+            if arrived is None:
+                break
             if not self._received:
                 self._started_s = monotonic()
             self._received += arrived

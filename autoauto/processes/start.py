@@ -253,8 +253,11 @@ class ChildProcess:
 
     def _reported(self) -> Ending | None:
         """The end of the process as its guard reports it; None where there is no guard, or the guard was killed."""
+        if self._control is None:
+            return None
         with suppress(OSError):
-            if self._control and (report := self._control.recv(100, socket.MSG_DONTWAIT)):
+            report = self._control.recv(100, socket.MSG_DONTWAIT)
+            if report:
                 return Ending(*map(int, report.split()))
         return None
 
@@ -322,20 +325,20 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
     if control_fds:
         [control_fd] = control_fds
         parent_pidfd = os.pidfd_open(parent)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # it has ended, and its number may be that of another process
             os._exit(1)
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
         parent = os.getpid()
         child = os.fork()
         if child:
-            for descriptor in set(inherited):
+            for descriptor in set(inherited):  # open in the guard, they would never read as closed
                 os.close(descriptor)
             _guard(child, control_fd, parent_pidfd, memory_bytes)
         os.close(control_fd)
         os.close(parent_pidfd)
         os.setsid()  # signals to its process group do not reach the guard
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # it ended before the kernel was asked to watch it
         os._exit(1)
     _call(inherited[-1], memory_bytes)
 
