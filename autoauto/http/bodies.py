@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 UNPACKED_BYTES = 1 << 18
-"""What is unpacked at once; requests of others are read in between."""
+"""Maximum bytes that are unpacked at once; other requests are read in between."""
 _WINDOW_BITS = {"gzip": zlib.MAX_WBITS + 16, "x-gzip": zlib.MAX_WBITS + 16, "deflate": zlib.MAX_WBITS}
 
 

@@ -151,7 +151,7 @@ def _entries(pid: int, file: str, names: tuple[str, ...]) -> int:
 CLEANER = "engine-guard"
 """The name of processes that end what they started once their input ends (`launch/guard.py`)."""
 _CLEANING_S = 8.0
-"""For so long they are waited for, less than `END_S`."""
+"""Maximum time that a guard waits for them, less than `END_S`."""
 END_S = 10.0
 """Maximum time that a guard may take to end everything, until it is killed itself."""
 

@@ -14,7 +14,7 @@ from autoauto.database.tables import insert_rows
 from autoauto.profile.cache import ProfileCache
 
 MAX_BYTES = 64 * 2**20
-"""All forecasts together; one search of a large model on 64 devices stores 3 MiB."""
+"""Maximum bytes of all forecasts; one search of a large model on 64 devices stores 3 MiB."""
 _LEFT = 0.75  # share of the bound that is left after the oldest were deleted, so that few writes have to delete
 _FORECASTS = Table(
     "autoauto_forecasts",

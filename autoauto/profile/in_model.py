@@ -33,9 +33,9 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.target import CompilingTarget, TimesNodes
 
 IN_MODEL_SCHEMA = 1
-"""Of what is cached; raised when times of layers come about in another way than before."""
+"""Schema number of the cached times; raised when they are computed in another way."""
 MAX_UNKNOWN = 0.5
-"""Share of the time that nodes may have of which the file has nothing."""
+"""Maximum share of the time of nodes that the file does not have."""
 
 
 def cycles_in_model(
@@ -117,13 +117,13 @@ def profile_in_model(
         )
         layers.append(layer)
     return ModelProfile(
-        graph.name,
-        f"{target.version} {device.name}",
-        options,
-        tuple(layer.name for layer in graph.layers),
-        tuple(layer.kind for layer in graph.layers),
-        tuple(layer.tied for layer in graph.layers),
-        tuple(layers),
+        model=graph.name,
+        target=f"{target.version} {device.name}",
+        options=options,
+        names=tuple(layer.name for layer in graph.layers),
+        kinds=tuple(layer.kind for layer in graph.layers),
+        tied=tuple(layer.tied for layer in graph.layers),
+        layers=tuple(layers),
     )
 
 

@@ -17,7 +17,7 @@ from autoauto.records.layers import Derivative, Layer, LayerGraph
 from autoauto.records.units import fixed_and_per_sample
 
 _SharedWeights = tuple[tuple[str, int, int], ...]
-"""Shared keys, the bytes of each at any batch size, and those of every sample."""
+"""Shared keys, each with its bytes as a fixed part and a part per sample."""
 
 
 class _Position(NamedTuple):

@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 _MAX_IN_MODEL = 128  # in memory: batch sizes of a search
 _MAX_OPTIONS = 512  # and of each with several bounds
 _WRITE_EVERY_S = 0.5
-"""A transaction takes a third of the time in which layers are compiled for it; what is lost if killed is no more."""
+"""Minimum time between two transactions, each of which takes a third of it; a killed process loses no more."""
 _MAX_SESSIONS = 8  # for each of them, whose bounds differ
 
 

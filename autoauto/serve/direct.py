@@ -19,7 +19,7 @@ from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.run.exchange import ProcessExchange
 
 MAX_BYTES = 2 << 20
-"""Inputs and outputs of a micro-batch with more are not copied in the event loop: that would take a millisecond."""
+"""Maximum bytes of a micro-batch that is copied in the event loop; more would take a millisecond."""
 
 
 class DirectExchange:

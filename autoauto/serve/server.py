@@ -44,7 +44,7 @@ MIN_STALL_S, STALL_PERIODS = 30.0, 50.0
 SHUTDOWN_S = 10.0
 """The time that clients have to take the last answers."""
 MIN_ANSWERS_BYTES = 128 << 20
-"""All answers together that wait to be read may have so many bytes, or those of all micro-batches twice."""
+"""The limit of the bytes of all answers that wait to be read is this, or twice those of all micro-batches."""
 MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
 """By default a body may hold a micro-batch whose numbers take so many times their bytes, as they may in JSON."""
 

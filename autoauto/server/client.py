@@ -30,7 +30,7 @@ from autoauto.space.requests.problem import FILE_OPTIONS, files_of, with_files
 from autoauto.space.requests.request import SearchRequest
 
 TIMEOUT_S = 150.0
-"""Longer than a server runs a command, so that it says itself that one takes longer."""
+"""Maximum time for an answer: longer than a server runs a command, so that the server itself reports a slow one."""
 CONNECT_S = 2.0
 """The time that one try to connect may take."""
 PATIENCE_S = 10.0

@@ -32,9 +32,9 @@ from autoauto.records.layers import LayerGraph, Tensor
 from autoauto.records.units import Precision
 
 MAX_UNNAMED = 0.5
-"""Share of the time that nodes may have which are recognised by their neighbours only."""
+"""Maximum share of the time of nodes that are recognised by their neighbours only."""
 MAX_FOREIGN = 0.1
-"""Share of the time that products may have which the file has not."""
+"""Maximum share of the time of products that are not in the file."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"})
 _ADDED = re.compile(r"^fused |(_nchwc|_token_\d+)$")
 

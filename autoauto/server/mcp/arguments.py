@@ -10,7 +10,7 @@ from autoauto.exporters.registry import FORMATS
 
 MAX_WAIT_S = 3_600.0
 DEFAULT_WAIT_S = 50.0
-"""Clients give up a call after a minute by default."""
+"""Shorter than the minute after which clients give up a call by default."""
 MAX_LISTED = 200
 
 BudgetSeconds = Annotated[float, Meta(gt=0)]

@@ -43,7 +43,7 @@ PATHS: Mapping[str, tuple[str, ...]] = {
     f"{_STUDY}/param_importances": (),
     f"{_STUDY}/plot/{{plot}}": (),
 }
-"""Its paths, and the parameters of each."""
+"""The paths of the dashboard that are forwarded, with the parameters of each."""
 
 
 class _Read(NamedTuple):

@@ -44,11 +44,11 @@ from autoauto.study.analysis.comparisons import study_comparisons
 PATH = "/searches"
 REFRESH_S = 2
 REFRESH_MANY_S = 15
-"""Where all trials are read again, and there are many of them."""
+"""The period for a search with many trials, since all of them are read again."""
 MANY_TRIALS = 2_000
 _NO_WEIGHTS = "It is shared with you without the weights of its model, so it is not exported."
 N_DRAWN = 32
-"""Searches of which what was drawn last is held."""
+"""The number of searches whose last charts and tables are cached."""
 
 
 def search_page(service: Service, call: Call) -> Answer:

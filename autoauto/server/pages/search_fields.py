@@ -30,16 +30,16 @@ from autoauto.targets.target import NamedTarget, TargetOption
 
 Choices = tuple[tuple[str, str], ...]
 FILES = {f"{what}_file": what for what in ("model", "cluster", *FILE_OPTIONS)}
-"""Fields for files, by what they are."""
+"""Names of the fields that take a file, each with what the file is."""
 CHOSEN = {f"{what}_upload": what for what in FILES.values()}
-"""Fields in which an upload is chosen, by what it is."""
+"""Names of the fields that choose an upload, each with what the upload is."""
 LIMITS = ("measurements", "trials")
 SWITCHES = ("shared", "share_weights")
 _OBJECTIVES = (*map(str, Objective), f"{Objective.THROUGHPUT},{Objective.LATENCY}")
 _OF_ENGINES = {"n_ipu": "pipeline stages", "batch_size": "sequences of a micro-batch"}
-"""What knobs of all targets are where engines serve decoders."""
+"""The meaning of knobs of all targets where engines serve decoders."""
 _LONG = 50
-"""The longest text of a knob that is its label; a longer one is its hint."""
+"""The maximum length of the help of a knob as its label; a longer one is its hint."""
 
 
 class FieldGroup(NamedTuple):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from aiohttp.web_protocol import RequestHandler
 
 MAX_LINE_BYTES = 8_190
-"""Of a URL or a header, as aiohttp has it."""
+"""Maximum length of a URL or a header, that of aiohttp."""
 
 
 def response_of(answer: Answer) -> web.Response:

@@ -46,10 +46,10 @@ MAX_ANSWERS_BYTES = 128 << 20
 UPLOAD_S = 1800.0
 N_THREADS = 8
 MAX_WAITING = 500
-"""Requests that wait for a thread at most; others are refused (429)."""
+"""Maximum number of requests that wait for a thread; others are refused (429)."""
 MAX_COMMANDS_WAITING = 50
 MAX_STREAMS, MAX_STREAMS_OF_USER = 200, 20
-"""Streams of events that are read at a time, by all and by one user."""
+"""Maximum number of streams of events at a time, of all users and of one."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 Log = Callable[[Mapping[str, Any]], None]
 

@@ -32,7 +32,7 @@ from autoauto.server.store.trials import study_name, study_number
 
 Read = TypeVar("Read")
 N_TRIALS = 50
-"""Trials that a worker reads at once."""
+"""Maximum number of trials in one answer to a worker."""
 
 
 def claim(service: Service, call: Call) -> Answer:

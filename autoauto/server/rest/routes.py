@@ -77,7 +77,7 @@ _OF_A_SEARCH = "/v1/searches/{search_id}"
 PARAMETERS: Mapping[str, Schema] = dict.fromkeys(
     ("search_id", "digest", "lease", "study_number", "view", "tab", "plot", "file"), TEXT
 )
-"""The schemas of what may stand in a path; another text than an id is answered with 404, as one of nobody's."""
+"""The schemas of parameters of paths. All are texts: one that is no id is answered with 404, as an unknown id."""
 
 
 def _view(path: str, answer: Callable[[Service, Call], Answer], summary: str, forms: str, **query: Schema) -> Route:

@@ -24,10 +24,10 @@ from autoauto.study.store.study import STUDY_SCHEMA
 from autoauto.study.store.trials import from_optuna
 
 MAX_COUNT = 2**31 - 1
-"""Of whole numbers in a database."""
+"""Maximum of whole numbers in a database."""
 MAX_S = 1e9
 MAX_TRIALS = 1_000
-"""Trials of one request."""
+"""Maximum number of trials of one request."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_S)]
 Word = Annotated[str, Meta(max_length=100)]
@@ -35,7 +35,7 @@ Text = Annotated[str, Meta(max_length=20_000)]
 Process = Annotated[str, Meta(pattern=r"^[ -~]{1,240}:[0-9]{1,7}$")]
 """A machine and the number of a process of it (`this_process`)."""
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
-"""Of an attribute of a study or a trial."""
+"""The name of an attribute of a study or a trial."""
 
 _BEST_FIELDS: list[Any] = [
     ("samples_per_s", Number),
@@ -45,7 +45,7 @@ _BEST_FIELDS: list[Any] = [
 ]
 _BEST_FIELDS += [(number.name, Number | None, None) for number in NUMBERS if number.name != "samples_per_s"]
 Best = msgspec.defstruct("Best", _BEST_FIELDS, kw_only=True)
-"""A configuration and what it gives; it has knobs and stages beside these."""
+"""A configuration with its numbers; its knobs and stages are stored unchecked."""
 
 
 class Progress(Struct, forbid_unknown_fields=True):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
 MAX_FIELDS = 4_000_000
-"""Fields that are walked at most, which takes seconds; a large model has a hundred thousand."""
+"""Maximum number of fields, which takes seconds to read; a large model has a hundred thousand."""
 _LOCATION = b"location"
 """The key under which a tensor names another file, as bytes of the file; without it no tensor does."""
 _VARINT, _FIXED_64, _MESSAGE, _FIXED_32 = 0, 1, 2, 5

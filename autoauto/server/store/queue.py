@@ -29,7 +29,7 @@ from autoauto.server.store.tables import HOLDERS, LEASES, SEARCHES, ServiceDatab
 from autoauto.server.store.trials import n_trials_of
 
 MAX_ATTEMPTS = 3
-"""A search that lost its worker so often without a further trial is not given to another."""
+"""A search fails after it has lost so many workers in a row without a further trial."""
 
 
 class Lease(NamedTuple):

@@ -37,7 +37,7 @@ from autoauto.targets.target import NamedTarget, TargetOption
 MAX_LIMIT = 2**31 - 1
 _DECODER = "Qwen/Qwen3-8B"
 _OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
-"""In what stands for the value of an option: files and addresses of a machine, which no client may name."""
+"""Matches the metavar of an option whose value is a file or an address of a machine, which no client may name."""
 
 
 STARTS_ENGINES = {"engines": "started"}

@@ -94,7 +94,7 @@ SEARCHES = Table(
     Index("autoauto_searches_owner", "owner", "started_s"),
 )
 LEASES = LeasedRows(SEARCHES)
-"""Each search is run by one worker."""
+"""The leases of searches: one worker runs a search at a time."""
 HOLDERS = Table(
     "autoauto_holders",
     _METADATA,
@@ -146,7 +146,7 @@ _SCHEMAS = Table(
     Column("schema", Integer, primary_key=True),
 )
 TABLES = (TOKENS, SEARCHES, HOLDERS, MODELS, MODEL_PARTS, UPLOADS, MODEL_HOLDERS, _SCHEMAS)
-"""All of them; the last one has the number of their form."""
+"""All tables; the last one has the schema number."""
 
 
 class DatabaseAway(AutoautoError):

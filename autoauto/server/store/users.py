@@ -23,7 +23,7 @@ from autoauto.server.store.tables import MAX_NAME, TOKENS, ServiceDatabase, inse
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@-]{{0,{MAX_NAME - 1}}}")
 _TOKEN_BYTES = 32
 _MAX_TOKEN = 200
-"""Characters of a token that are hashed; no token of ours has more."""
+"""Maximum length of a token; ours are shorter."""
 
 
 class Role(StrEnum):
@@ -47,7 +47,7 @@ class User(NamedTuple):
 
 
 LOCAL = User("local", Role.ADMIN)
-"""Who sends requests without a token, where the server is open to its machine."""
+"""The sender of requests without a token, where the server is open to its machine."""
 
 
 class TokenEntry(NamedTuple):

@@ -23,7 +23,7 @@ from autoauto.records.errors import AutoautoError
 from autoauto.study.store.database import hide_storage
 
 MAX_S = 120.0
-"""The longest that a command may take."""
+"""Maximum time of a command."""
 _HINTS = {"export": ", or leave out the check"}
 MAX_COMMANDS = 200
 """Commands after which the child is replaced."""

@@ -33,7 +33,7 @@ from autoauto.study.store.trial_storage import TrialStorage
 
 N_TRIALS = 50
 MAX_BYTES = 500_000
-"""Bytes of trials that are sent at once; a trial with more is sent alone."""
+"""Maximum bytes of trials in one message; a longer trial is sent alone."""
 
 
 class _Copy(NamedTuple):
