@@ -37,7 +37,7 @@ class Backend(ABC):
         return None
 
     def is_in_memory(self, _url: URL) -> bool:
-        """Whether a database is lost with its connection."""
+        """True if a database is lost with its connection."""
         return False
 
     def connect_arguments(self) -> dict[str, Any]:
@@ -48,22 +48,22 @@ class Backend(ABC):
         """Set up a new connection of the driver for many small transactions."""
 
     def is_final(self, _error: BaseException | None) -> bool:
-        """Whether an error that is called operational is of this database's driver and would come again.
+        """True if an operational error of this database's driver would come again.
 
         Drivers of servers only call those operational that may pass.
         """
         return False
 
     def is_full(self, _error: BaseException | None) -> bool:
-        """Whether an error is of this database's driver and says that its disk has no room."""
+        """True if an error of this database's driver says that its disk has no room."""
         return False
 
     def is_damaged(self, _error: BaseException | None) -> bool:
-        """Whether an error is of this database's driver and says that its file is no whole database."""
+        """True if an error of this database's driver says that its file is no whole database."""
         return False
 
     def is_made_already(self, error: DBAPIError) -> bool:
-        """Whether another process has just made the table or the index that a statement makes."""
+        """True if a statement failed because another process has just made its table or index."""
         return isinstance(error, IntegrityError) or "already exists" in str(error.orig)
 
     @abstractmethod

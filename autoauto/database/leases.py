@@ -89,7 +89,7 @@ def is_gone(process: str) -> bool:
 
 @cache
 def _machine_id() -> str:
-    """Where a process number means the same process: a boot of a machine, and one of its containers."""
+    """An id of the boot of this machine and of its container: within both, a process number names one process."""
     facts = [socket.gethostname()]
     with suppress(OSError):
         facts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())

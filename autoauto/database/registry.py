@@ -27,7 +27,8 @@ _EXAMPLE = "sqlite:///studies/autoauto.db"
 
 def backend_of(where: URL | Engine | Connection) -> Backend:
     """The kind of a database that `driver_url` does not refuse."""
-    return BACKENDS[where.get_backend_name() if isinstance(where, URL) else where.dialect.name]
+    name = where.get_backend_name() if isinstance(where, URL) else where.dialect.name
+    return BACKENDS[name]
 
 
 def parse_url(storage: str) -> URL:
@@ -59,8 +60,9 @@ def driver_url(url: URL) -> URL:
         examples = " or ".join(backend.example for backend in BACKENDS.values())
         raise BadInput(f"a database is {' or '.join(BACKENDS)}, got {shown(url)}; try {examples}")
     backend = backend_of(url)
-    chosen = url.drivername != backend.name or backend.driver is None
-    return url if chosen else url.set(drivername=f"{backend.name}+{backend.driver}")
+    if url.drivername != backend.name or backend.driver is None:  # the URL names a driver, or any will do
+        return url
+    return url.set(drivername=f"{backend.name}+{backend.driver}")
 
 
 def shown(url: URL) -> str:
@@ -79,6 +81,8 @@ def driver_errors(url: URL) -> Iterator[None]:
         module = cause.name if isinstance(cause, ImportError) and cause.name else url.get_driver_name()
         backend = backend_of(url)
         if backend.extra is not None:
-            other = f" lacks the driver {module}; {backend.name}:// alone" if module != backend.driver else ""
-            raise missing_extra(f"{shown(url)}{other}", backend.extra) from error
+            what = shown(url)
+            if module != backend.driver:  # the URL names a driver that no extra installs
+                what += f" lacks the driver {module}; {backend.name}:// alone"
+            raise missing_extra(what, backend.extra) from error
         raise MissingExtra(f"{shown(url)} needs the database driver {module}; try: pip install {module}") from error

@@ -56,7 +56,7 @@ def reach(engine: Engine, check: Callable[[], None] = lambda: None) -> None:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether the same work may succeed later."""
+    """True if the same work may succeed later."""
     if isinstance(error, AutoautoError):
         return False  # made of an error for which we have waited already
     cause = error if isinstance(error, DBAPIError) else error.__cause__  # of an exception of Optuna
@@ -67,10 +67,8 @@ def _may_pass(error: Exception) -> bool:
 
 def first_line(error: BaseException) -> str:
     """The message of the database's driver, without the statement and the links that SQLAlchemy adds."""
-    if not isinstance(error, SQLAlchemyError) and isinstance(
-        error.__cause__, SQLAlchemyError
-    ):  # of an exception of Optuna
-        error = error.__cause__
+    if not isinstance(error, SQLAlchemyError) and isinstance(error.__cause__, SQLAlchemyError):
+        error = error.__cause__  # of an exception of Optuna
     if isinstance(error, DBAPIError) and error.orig is not None:
         error = error.orig
     return str(error).strip().partition("\n")[0]

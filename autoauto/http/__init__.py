@@ -1,1 +1,1 @@
-"""What both HTTP servers use, on aiohttp: bodies, connections and answers within limits."""
+"""What both HTTP servers use, on aiohttp: an application that a process serves; bodies, connections, answers."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 UNPACKED_BYTES = 1 << 18
-"""What is unpacked at once; requests of others are read in between."""
+"""Maximum bytes that are unpacked at once; other requests are read in between."""
 _WINDOW_BITS = {"gzip": zlib.MAX_WBITS + 16, "x-gzip": zlib.MAX_WBITS + 16, "deflate": zlib.MAX_WBITS}
 
 
@@ -41,7 +41,10 @@ class Bodies:
     def __init__(
         self, max_bytes: int, max_sum_bytes: int, max_s: float, hint: str = "try fewer samples in a request"
     ) -> None:
-        self._max_bytes, self._max_sum_bytes, self._max_s, self._hint = max_bytes, max_sum_bytes, max_s, hint
+        self._max_bytes = max_bytes
+        self._max_sum_bytes = max_sum_bytes
+        self._max_s = max_s
+        self._hint = hint
         self._sum_bytes = 0
         self._arriving: dict[asyncio.Timeout, None] = {}
 
@@ -123,7 +126,7 @@ class Bodies:
         if self._sum_bytes > self._max_sum_bytes and self._arriving:
             oldest = next(iter(self._arriving))
             del self._arriving[oldest]
-            oldest.reschedule(0.0)
+            oldest.reschedule(0.0)  # its time is over: it is refused as too slow
 
     def _too_large(self) -> LargeRequest:
         return LargeRequest(f"a body may have {self._max_bytes} bytes; {self._hint}")
@@ -137,7 +140,7 @@ class Unpacker:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the end of the stream has been seen."""
+        """True if the end of the stream has been seen."""
         return self._stream.eof
 
     def parts(self, packed: bytes) -> Iterator[bytes]:

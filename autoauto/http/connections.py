@@ -9,13 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -29,8 +25,6 @@ CHUNK_BYTES = 1 << 18
 MIN_BYTES_PER_S = 1 << 18
 """The slowest pace at which a client may read what takes longer than the deadline of every answer."""
 NOTE_AGAIN_S = 60.0
-HANDSHAKE_S = 10.0
-"""The time that a client has to begin TLS."""
 
 
 class Connections:
@@ -74,7 +68,8 @@ class Connections:
         """Close connections without a request, the oldest first; then the newest, until no more are open than may."""
         idle = [each for each, is_busy in self._open.items() if not is_busy]
         busy = [each for each, is_busy in self._open.items() if is_busy]
-        for transport in (idle + busy[::-1])[: max(0, len(self._open) - self._limit)]:
+        n_closed = max(0, len(self._open) - self._limit)
+        for transport in (idle + busy[::-1])[:n_closed]:
             self._open.pop(transport)
             transport.abort()
 
@@ -88,14 +83,15 @@ class Connections:
             yield
         finally:
             if transport is not None and self._open.pop(transport, None) is not None:
-                self._open[transport] = False
+                self._open[transport] = False  # last in the order of the dictionary
 
 
 class _Watched:
     """The protocol of a connection: aiohttp's, whose begin and end `Connections` notes."""
 
     def __init__(self, connections: Connections, protocol: web.RequestHandler) -> None:
-        self._connections, self._protocol = connections, protocol
+        self._connections = connections
+        self._protocol = protocol
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -107,7 +103,7 @@ class _Watched:
         self._protocol.connection_lost(error)
 
     def __getattr__(self, name: str) -> Any:
-        """What the event loop calls besides."""
+        """Methods of the protocol that the event loop calls besides."""
         return getattr(self._protocol, name)
 
 
@@ -132,21 +128,22 @@ class Answers:
     """
 
     def __init__(self, max_sum_bytes: int, max_s: float) -> None:
-        self._max_sum_bytes, self._max_s = max_sum_bytes, max_s
+        self._max_sum_bytes = max_sum_bytes
+        self._max_s = max_s
         self._written: dict[asyncio.Timeout, int] = {}
 
     async def write(self, request: web.BaseRequest, answer: web.StreamResponse) -> web.StreamResponse:
         """Write an answer, and return it as it was written; a client that is too slow loses its connection."""
         from aiohttp import web
 
+        response = answer
+        chunks: list[memoryview] = []
         body = answer.body if isinstance(answer, web.Response) else None
-        if not isinstance(body, bytes) or request.method == "HEAD" or len(body) <= CHUNK_BYTES:
-            response: web.StreamResponse = answer
-            chunks: list[memoryview] = []
-            n_bytes = len(body) if isinstance(body, bytes) else 0
-        else:
+        n_bytes = len(body) if isinstance(body, bytes) else 0
+        if isinstance(body, bytes) and n_bytes > CHUNK_BYTES and request.method != "HEAD":
+            # In chunks, between which aiohttp waits for the client: it would buffer a whole body for the connection.
             response = web.StreamResponse(status=answer.status, headers=answer.headers)
-            response.content_length = n_bytes = len(body)
+            response.content_length = n_bytes
             chunks = [memoryview(body)[start : start + CHUNK_BYTES] for start in range(0, n_bytes, CHUNK_BYTES)]
         limit = asyncio.timeout(self._max_s + n_bytes / MIN_BYTES_PER_S)
         try:
@@ -168,7 +165,7 @@ class Answers:
             if total <= self._max_sum_bytes:
                 break
             total -= self._written.pop(oldest)
-            oldest.reschedule(0.0)
+            oldest.reschedule(0.0)  # its time is over: its connection is closed
 
 
 def answered(connections: Callable[[], Connections | None], answer: Answer) -> Any:
@@ -187,42 +184,6 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
             return await answer(request, handler)
 
     return middleware
-
-
-async def listen(
-    runner: web.AppRunner,
-    host: str,
-    port: int,
-    tls: ssl.SSLContext | None = None,
-    protocol: Callable[[web.Server], web.RequestHandler] = lambda server: server(),
-) -> tuple[Connections, asyncio.Server, str]:
-    """Take connections to a server of aiohttp; returns them, the listener and the URL.
-
-    Args:
-        runner: of the server.
-        host, port: where.
-        tls: by which requests come; None for without.
-        protocol: makes what reads the requests of a connection.
-
-    Raises:
-        BadInput: the address is taken, or there is no such host.
-    """
-    assert runner.server is not None
-    connections = Connections(runner.server)
-    try:
-        listener = await asyncio.get_running_loop().create_server(
-            partial(connections.protocol, protocol),
-            host,
-            port,
-            backlog=connections.backlog,
-            ssl=tls,
-            ssl_handshake_timeout=None if tls is None else HANDSHAKE_S,
-        )
-    except OSError as error:
-        raise BadInput(f"{host}:{port} must be free to be served at: {error.strerror}; try another port") from error
-    address, number = listener.sockets[0].getsockname()[:2]
-    scheme, name = "http" if tls is None else "https", f"[{address}]" if ":" in address else address
-    return connections, listener, f"{scheme}://{name}:{number}"
 
 
 def raise_descriptors() -> None:

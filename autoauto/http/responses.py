@@ -22,7 +22,7 @@ async def unhurried(call: Callable[[], Any], n_bytes: int) -> Any:
 
 
 def silent_logger() -> logging.Logger:
-    """Where aiohttp writes a traceback for every request that is no HTTP: nowhere, or clients could fill the disk."""
+    """A logger for aiohttp that drops tracebacks: one for every request that is no HTTP could fill the disk."""
     logger = logging.Logger("autoauto.http")
     logger.addHandler(logging.NullHandler())
     return logger

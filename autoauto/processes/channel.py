@@ -78,12 +78,15 @@ class Channel:
         self._socket.sendall(_HEAD.pack(self.key, len(content), crc32(content)) + content)
 
     def poll(self) -> bool:
-        """Whether `recv` returns or raises at once: a message has arrived, or the other end is closed.
+        """True if `recv` returns or raises at once: a message has arrived, or the other end is closed.
 
         Raises:
             BadMessage: something else arrived, or a message did not arrive whole within `MESSAGE_S`.
         """
-        while not self._has_message() and not self._has_ended and (arrived := self._arrived()) is not None:
+        while not self._has_message() and not self._has_ended:
+            arrived = self._arrived()
+            if arrived is None:
+                break
             if not self._received:
                 self._started_s = monotonic()
             self._received += arrived
@@ -122,7 +125,8 @@ class Channel:
 
     def _has_message(self) -> bool:
         """True if a whole message has arrived. Raises for a message that is wrong as far as it has arrived."""
-        start, n_bytes = bytes(self._received[:_KEY_BYTES]), 0
+        start = bytes(self._received[:_KEY_BYTES])
+        n_bytes = 0
         if not self.key.startswith(start):
             raise BadMessage(f"something else than a message arrived: {start!r}")
         if len(self._received) >= _HEAD.size:

@@ -1,11 +1,11 @@
-"""How often Python looks for circles among objects: seldom in a command, as often as by default in a server."""
+"""How often Python collects reference cycles: seldom in a command, as often as by default in a server."""
 
 from __future__ import annotations
 
 import gc
 
 COLLECT_EVERY = 500_000
-"""New objects after which a command looks for circles. Ours are in none; a library's are one object in a hundred. Every
+"""New objects after which a command collects cycles. Ours are in none; of a library's one object in a hundred is. Every
 700, as Python does by default, takes 10 % of a search, every 50,000 still 5 %."""
 
 

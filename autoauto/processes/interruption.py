@@ -29,7 +29,9 @@ def interrupted_when(is_wanted: Callable[[], bool] | None) -> Iterator[None]:
     if is_wanted is None:
         yield
         return
-    main, has_ended, lock = threading.main_thread(), threading.Event(), threading.Lock()
+    main = threading.main_thread()
+    has_ended = threading.Event()
+    lock = threading.Lock()
 
     def watch() -> None:
         while not has_ended.wait(_PERIOD_S):

@@ -55,7 +55,8 @@ def same_signal_stack() -> Iterator[None]:
     if not sys.platform.startswith("linux"):
         yield
         return
-    libc, before = ctypes.CDLL(None), SignalStack()
+    libc = ctypes.CDLL(None)
+    before = SignalStack()
     libc.sigaltstack(None, ctypes.byref(before))
     try:
         yield
@@ -96,7 +97,8 @@ def _end_at_the_second(number: int) -> None:
     """Give a signal its default effect once Python has noted it."""
     if not sys.platform.startswith("linux") or sys.maxsize < 2**32:
         return
-    libc, action = ctypes.CDLL(None), _SigAction()
+    libc = ctypes.CDLL(None)
+    action = _SigAction()
     if libc.sigaction(number, None, ctypes.byref(action)) == 0:
         action.flags |= _SA_RESETHAND
         libc.sigaction(number, ctypes.byref(action), None)
@@ -119,7 +121,7 @@ def watch() -> None:
 
 
 def _forget() -> None:
-    """What signals do to a forked process is not the concern of the one that watches its parent."""
+    """Close the pipe in a forked process: the watching process watches its parent only."""
     for descriptor in _wakeup:
         signal.set_wakeup_fd(-1)
         os.close(descriptor)

@@ -151,7 +151,7 @@ def _entries(pid: int, file: str, names: tuple[str, ...]) -> int:
 CLEANER = "engine-guard"
 """The name of processes that end what they started once their input ends (`launch/guard.py`)."""
 _CLEANING_S = 8.0
-"""For so long they are waited for, less than `END_S`."""
+"""Maximum time that a guard waits for them, less than `END_S`."""
 END_S = 10.0
 """Maximum time that a guard may take to end everything, until it is killed itself."""
 
@@ -161,7 +161,7 @@ _MAX_WATCH_SHARE = 0.02  # of a core
 
 
 class Ending(NamedTuple):
-    """How a process ended.
+    """The end of a process.
 
     Attributes:
         exit_code: its exit code; minus the number of the signal that killed it.
@@ -209,6 +209,7 @@ class ChildProcess:
         del preparation["authkey"]
         self._ending: Ending | None = None
         self._control: socket.socket | None = None
+        # `failed` undoes a start that fails; `started` closes here what only the new process needs.
         with ExitStack() as failed, ExitStack() as started, sigint_blocked():
             self.channel, theirs = Channel.pair()
             failed.callback(self.channel.close)
@@ -218,6 +219,7 @@ class ChildProcess:
                 self._control, guards_control = socket.socketpair()
                 failed.callback(self._control.close)
                 control_fds.append(started.enter_context(guards_control).fileno())
+            # In a file in memory: nobody waits here until the new process has read it.
             task = started.enter_context(open(os.memfd_create("autoauto-task"), "wb"))
             task.write(pickler.dumps((theirs, preparation)) + call)
             task.flush()
@@ -250,9 +252,12 @@ class ChildProcess:
         return self._ending
 
     def _reported(self) -> Ending | None:
-        """How the process ended by what its guard says; None where there is no guard, or the guard was killed."""
+        """The end of the process as its guard reports it; None where there is no guard, or the guard was killed."""
+        if self._control is None:
+            return None
         with suppress(OSError):
-            if self._control and (report := self._control.recv(100, socket.MSG_DONTWAIT)):
+            report = self._control.recv(100, socket.MSG_DONTWAIT)
+            if report:
                 return Ending(*map(int, report.split()))
         return None
 
@@ -320,19 +325,20 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
     if control_fds:
         [control_fd] = control_fds
         parent_pidfd = os.pidfd_open(parent)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # it has ended, and its number may be that of another process
             os._exit(1)
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-        parent, child = os.getpid(), os.fork()
+        parent = os.getpid()
+        child = os.fork()
         if child:
-            for descriptor in set(inherited):
+            for descriptor in set(inherited):  # open in the guard, they would never read as closed
                 os.close(descriptor)
             _guard(child, control_fd, parent_pidfd, memory_bytes)
         os.close(control_fd)
         os.close(parent_pidfd)
         os.setsid()  # signals to its process group do not reach the guard
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != parent:  # it ended before the kernel was asked to watch it
         os._exit(1)
     _call(inherited[-1], memory_bytes)
 
@@ -360,7 +366,8 @@ def _guard(child: int, control_fd: int, parent_pidfd: int, memory_bytes: int | N
     events = select.poll()
     for descriptor in (control_fd, parent_pidfd, child_pidfd):
         events.register(descriptor, select.POLLIN)
-    ending, watch_s = None, _REAP_S if memory_bytes is None else _WATCH_S
+    ending = None
+    watch_s = _REAP_S if memory_bytes is None else _WATCH_S
     while ending is None:
         ready = {descriptor for descriptor, _ in events.poll(1000.0 * watch_s)}
         ending = _reap(child)

@@ -63,17 +63,20 @@ _FILE = "profiles.db"
 _PROBE_BYTES = 2**16  # more than the first tables take
 _MAX_REPLACED = 10  # times that a file is replaced while one piece of work is done
 _MAX_DIGESTS = 500  # in one query: databases limit the number of values
-_TABLES = {
-    name: Table(
-        name, MetaData(), Column("digest", String(64), primary_key=True), Column("entry", LONG_TEXT, nullable=False)
-    )
-    for name in ("entries", "autoauto_profiles")
-}
-# Made once: to build a query takes longer than to read a few rows.
-_BY_DIGEST = {
-    name: table.select().where(table.c.digest.in_(bindparam("digests", expanding=True)))
-    for name, table in _TABLES.items()
-}
+
+
+class _ProfileTable:
+    """A table of profiles, and the query for some of its rows, which takes longer to build than to run."""
+
+    def __init__(self, name: str) -> None:
+        digest = Column("digest", String(64), primary_key=True)
+        self.table = Table(name, MetaData(), digest, Column("entry", LONG_TEXT, nullable=False))
+        self.by_digest = self.table.select().where(self.table.c.digest.in_(bindparam("digests", expanding=True)))
+
+
+_IN_FILE = _ProfileTable("entries")
+_ON_SERVER = _ProfileTable("autoauto_profiles")
+"""A server has tables of other programs too, so there the name says whose it is."""
 
 
 class CachedLayers(NamedTuple):
@@ -111,14 +114,15 @@ class ProfileCache:
         Raises:
             BadInput: the database is broken, or not a cache.
         """
-        wanted, table = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True), self._table
-        digests = list(wanted)
+        profiles = self._profiles
+        is_unbound = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True)
+        digests = list(is_unbound)
         batches = [digests[start : start + _MAX_DIGESTS] for start in range(0, len(digests), _MAX_DIGESTS)]
-        entries = self.select(table, _BY_DIGEST[table.name], [{"digests": batch} for batch in batches])
+        entries = self.select(profiles.table, profiles.by_digest, [{"digests": batch} for batch in batches])
         cached = CachedLayers({}, {})
         with self._errors():
             for digest, entry in entries:
-                if wanted[digest]:
+                if is_unbound[digest]:
                     cached.unbound[digest] = unbound_from_json(entry, f"entry {digest}")
                 else:
                     cached.bound[digest] = layer_from_json(entry, f"entry {digest}")
@@ -132,7 +136,7 @@ class ProfileCache:
         """
         # In one order in all processes, since two that wait for each other's rows would end each other's transactions.
         rows = [{"digest": digest, "entry": layer_to_json(entries[digest])} for digest in sorted(entries)]
-        self.insert(self._table, rows)
+        self.insert(self._profiles.table, rows)
 
     def select(self, table: Table, query: Select[Any], values: Sequence[Mapping[str, Any]] = ({},)) -> list[Any]:
         """The rows of a query to one table, for each of several values of its parameters, read in one transaction.
@@ -147,8 +151,11 @@ class ProfileCache:
             return []
 
         def rows(engine: Engine) -> list[Any]:
+            read: list[Any] = []
             with engine.connect() as connection:
-                return [row for each in values for row in connection.execute(query, each)]
+                for each in values:
+                    read += connection.execute(query, each)
+            return read
 
         def rows_if_any(engine: Engine) -> list[Any]:
             try:
@@ -188,6 +195,7 @@ class ProfileCache:
                     if not isinstance(self.location, Path):
                         raise
                     damaged = backend_of(self._url).is_damaged(error.orig)
+                    # Where another process has replaced the file meanwhile, the error may be of the old one.
                     if _inode(self.location) == before and not damaged:
                         raise
                     if damaged:
@@ -205,9 +213,8 @@ class ProfileCache:
         return parse_url(self.location)
 
     @property
-    def _table(self) -> Table:
-        """The table of the profiles; a server has tables of other programs too, so there its name says whose it is."""
-        return _TABLES["entries" if isinstance(self.location, Path) else "autoauto_profiles"]
+    def _profiles(self) -> _ProfileTable:
+        return _IN_FILE if isinstance(self.location, Path) else _ON_SERVER
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -276,6 +283,7 @@ def _writable_folder(folder: Path) -> Path:
     file = folder / _FILE
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        # Permissions say nothing of a full disk or a quota, so something is written.
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(bytes(_PROBE_BYTES))
         if file.is_file():
@@ -321,7 +329,9 @@ def subject_of(
     """
     any_size = replace(options, batch_size=1, session=options.session.common)
     where = target.depends_on(device, any_size)
-    content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where, *([] if alone else ["in model"]))
+    content = RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where
+    if not alone:
+        content = *content, "in model"  # type: ignore[assignment]
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
@@ -353,19 +363,22 @@ class RangeStore:
         chosen = select(_RANGES.c.example).where(_RANGES.c.subject == self.subject)
         if batch_sizes:
             chosen = chosen.where(_RANGES.c.batch_size.in_(batch_sizes))
-        return sorted((self._read(text) for (text,) in self.cache.select(_RANGES, chosen)), key=_shuffled)
+        examples = [self._read(row.example) for row in self.cache.select(_RANGES, chosen)]
+        return sorted(examples, key=_shuffled)
 
     def add(self, options: CompileOptions, examples: Sequence[RangeExample]) -> None:
         """Store examples, in one transaction; ranges that are stored already do not change."""
-        rows = [
-            {
-                "digest": hashlib.sha256(repr((self.subject, options, example.whole.layers)).encode()).hexdigest(),
-                "subject": self.subject,
-                "batch_size": example.batch_size,
-                "example": example_to_json(example),
-            }
-            for example in examples
-        ]
+        rows = []
+        for example in examples:
+            key = repr((self.subject, options, example.whole.layers))
+            rows.append(
+                {
+                    "digest": hashlib.sha256(key.encode()).hexdigest(),
+                    "subject": self.subject,
+                    "batch_size": example.batch_size,
+                    "example": example_to_json(example),
+                }
+            )
         self.cache.insert(_RANGES, rows)
 
     def _read(self, text: str) -> RangeExample:
@@ -379,5 +392,5 @@ class RangeStore:
 
 
 def _shuffled(example: RangeExample) -> str:
-    """Neighbours in the model get places far apart."""
+    """A sort key that puts neighbours in the model far apart."""
     return hashlib.sha256(repr((example.batch_size, *example.whole.layers)).encode()).hexdigest()

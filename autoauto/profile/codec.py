@@ -15,7 +15,7 @@ from autoauto.records.files.fields import PositiveWhole, stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json, to_plain, write_json
 
 _OPTIONS: Any = stored_form(CompileOptions, without=("session",), batch_size=PositiveWhole)
-"""The session is written beside it for people."""
+"""Options without their session, which a profile has beside them for people to read."""
 _LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
 _PROFILE = stored_form(ModelProfile, options=_OPTIONS | None, layers=tuple[_LAYER, ...])
 _UNBOUND = stored_form(UnboundLayer, profile=_LAYER)

@@ -14,7 +14,7 @@ from autoauto.database.tables import insert_rows
 from autoauto.profile.cache import ProfileCache
 
 MAX_BYTES = 64 * 2**20
-"""All forecasts together; one search of a large model on 64 devices stores 3 MiB."""
+"""Maximum bytes of all forecasts; one search of a large model on 64 devices stores 3 MiB."""
 _LEFT = 0.75  # share of the bound that is left after the oldest were deleted, so that few writes have to delete
 _FORECASTS = Table(
     "autoauto_forecasts",
@@ -45,7 +45,7 @@ class ForecastStore:
     subject: str
 
     def digest(self, key: object) -> str:
-        """The name of a forecast, by what tells it from others of this subject."""
+        """The name of a forecast; `key` is different for every forecast of this subject."""
         return hashlib.sha256(repr((self.subject, key)).encode()).hexdigest()
 
     def read(self) -> dict[str, str]:
@@ -61,17 +61,17 @@ class ForecastStore:
             damaged: digests whose stored text is deleted first.
         """
         now_s = int(time())
-        # In one order in all processes, as the profiles.
-        rows = [
-            {
-                "digest": digest,
-                "subject": self.subject,
-                "stored_s": now_s,
-                "n_bytes": len(forecasts[digest]),
-                "forecast": forecasts[digest],
-            }
-            for digest in sorted(forecasts)
-        ]
+        rows = []
+        for digest, forecast in sorted(forecasts.items()):  # in one order in all processes, as the profiles
+            rows.append(
+                {
+                    "digest": digest,
+                    "subject": self.subject,
+                    "stored_s": now_s,
+                    "n_bytes": len(forecast),
+                    "forecast": forecast,
+                }
+            )
 
         def work(engine: Engine) -> None:
             if damaged:

@@ -33,9 +33,9 @@ from autoauto.records.layers import LayerGraph
 from autoauto.records.target import CompilingTarget, TimesNodes
 
 IN_MODEL_SCHEMA = 1
-"""Of what is cached; raised when times of layers come about in another way than before."""
+"""Schema number of the cached times; raised when they are computed in another way."""
 MAX_UNKNOWN = 0.5
-"""Share of the time that nodes may have of which the file has nothing."""
+"""Maximum share of the time of nodes that the file does not have."""
 
 
 def cycles_in_model(
@@ -57,9 +57,8 @@ def cycles_in_model(
         seconds = layer_seconds(graph, target.node_times(graph, device, options))
         if seconds is None:  # not stored: a disturbed run may have given much time to nodes that the file has not
             return None
-        known = {
-            digest: _taking(round(layer_s * device.clock_hz)) for digest, layer_s in zip(digests, seconds, strict=True)
-        }
+        cycles = [round(layer_s * device.clock_hz) for layer_s in seconds]
+        known = dict(zip(digests, map(_taking, cycles), strict=True))
         cache.write(known)
     return tuple(known[digest].forward_cycles for digest in digests)
 
@@ -97,33 +96,34 @@ def profile_in_model(
     """
     alive = carried(graph, options.batch_size, options.precision)
     around_bytes = (alive.input_bytes + alive.output_bytes - alive.carried_bytes).tolist()
-    peak_share = whole.temporary_bytes / max(*around_bytes, 1)
+    peak_share = whole.temporary_bytes / max(*around_bytes, 1)  # the layer around which most is alive has it all
     weight_bytes = first_read_bytes(graph, options.precision)
-    if not any(weight_bytes):
+    if not any(weight_bytes):  # then all layers share alike
         weight_bytes = [1] * len(graph)
+    all_bytes = sum(weight_bytes)
     cycles_share = whole.forward_cycles / sum(cycles)
-    layers = tuple(
-        replace(
+    layers = []
+    for index, layer_cycles in enumerate(cycles):
+        own_bytes = weight_bytes[index]
+        carried_bytes = int(alive.carried_bytes[index])
+        layer = replace(
             whole,
             forward_cycles=round(cycles_share * layer_cycles),
-            exclusive={name: n_bytes * own_bytes // sum(weight_bytes) for name, n_bytes in whole.exclusive.items()},
-            temporary_bytes=max(round(peak_share * peak_bytes) - carried_bytes, 0),
+            exclusive={name: n_bytes * own_bytes // all_bytes for name, n_bytes in whole.exclusive.items()},
+            temporary_bytes=max(round(peak_share * around_bytes[index]) - carried_bytes, 0),
             carried_bytes=carried_bytes,
-            input_bytes=input_bytes,
-            output_bytes=output_bytes,
+            input_bytes=int(alive.input_bytes[index]),
+            output_bytes=int(alive.output_bytes[index]),
         )
-        for layer_cycles, own_bytes, peak_bytes, carried_bytes, input_bytes, output_bytes in zip(
-            cycles, weight_bytes, around_bytes, *(column.tolist() for column in alive), strict=True
-        )
-    )
+        layers.append(layer)
     return ModelProfile(
-        graph.name,
-        f"{target.version} {device.name}",
-        options,
-        tuple(layer.name for layer in graph.layers),
-        tuple(layer.kind for layer in graph.layers),
-        tuple(layer.tied for layer in graph.layers),
-        layers,
+        model=graph.name,
+        target=f"{target.version} {device.name}",
+        options=options,
+        names=tuple(layer.name for layer in graph.layers),
+        kinds=tuple(layer.kind for layer in graph.layers),
+        tied=tuple(layer.tied for layer in graph.layers),
+        layers=tuple(layers),
     )
 
 
@@ -135,28 +135,32 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
         nodes: of the whole model, in the order in which they run.
     """
     layer_named = _layers_by_name(graph)
-    computed = [{layer_named[base] for name in node.names for base in _known_base(name, layer_named)} for node in nodes]
+    computed = [_named_layers(node, layer_named) for node in nodes]
     total_s = sum(node.seconds for node in nodes)
     unknown_s = sum(node.seconds for node, layers in zip(nodes, computed, strict=True) if not layers)
     if not any(computed) or total_s == 0 or unknown_s > MAX_UNKNOWN * total_s:
         return None
-    own_s, relayout_s = defaultdict[int, float](float), defaultdict[int, float](float)
-    kinds = defaultdict[int, list[str]](list)  # of the layers whose time goes to this one
-    position = next(min(layers) for layers in computed if layers)
+    own_s = defaultdict[int, float](float)
+    relayout_s = defaultdict[int, float](float)
+    kinds = defaultdict[int, list[str]](list)  # by layer, of all layers whose time goes to it
+    position = next(min(layers) for layers in computed if layers)  # of relayouts before the first known node
     for node, known, layers in zip(nodes, computed, _with_absorbed(graph, computed), strict=True):
         if not known:
             relayout_s[position] += node.seconds
             continue
+        # The first product takes nearly all of the time, so it has it, on whichever side of a cut the others lie.
         products = (layer for layer in sorted(layers) if has_product(graph.layers[layer].op))
         position = next(products, max(known))
         own_s[position] += node.seconds
         kinds[position] += [graph.layers[layer].kind for layer in layers]
+    # Layers of one kind whose nodes compute the same share the median of their times.
     alike = defaultdict[tuple[str, ...], list[int]](list)
     for position, computed_there in kinds.items():
         alike[graph.layers[position].kind, *sorted(computed_there)].append(position)
     for same in alike.values():
         middle_s = median(own_s[layer] for layer in same)
-        own_s.update((layer, middle_s) for layer in same)
+        for layer in same:
+            own_s[layer] = middle_s
     return [own_s[layer] + relayout_s[layer] for layer in range(len(graph))]
 
 
@@ -166,20 +170,30 @@ def _layers_by_name(graph: LayerGraph) -> dict[str, int]:
     return {layer.name: index for index, layer in enumerate(graph.layers)} | writers
 
 
-def _known_base(name: str, layer_named: Mapping[str, int]) -> list[str]:
-    return [base for base in bases(name) if base in layer_named][:1]
+def _named_layers(node: NodeTime, layer_named: Mapping[str, int]) -> set[int]:
+    """The layers that a node is called after; of every name of it the longest part that is known counts."""
+    layers = set()
+    for name in node.names:
+        known = next((base for base in bases(name) if base in layer_named), None)
+        if known is not None:
+            layers.add(layer_named[known])
+    return layers
 
 
 def _with_absorbed(graph: LayerGraph, computed: Sequence[set[int]]) -> list[set[int]]:
     """The layers of every node, with those that have no node of their own."""
     members = [set(layers) for layers in computed]
-    node_of = {layer: node for node, layers in enumerate(computed) for layer in layers}
+    node_of = {}
+    for node, layers in enumerate(computed):
+        node_of.update(dict.fromkeys(layers, node))
     readers = defaultdict[int, list[int]](list)
     for index, layer in enumerate(graph.layers):
         for tensor in layer.inputs:
             readers[graph.tensors[tensor].producer].append(index)
+    # Backwards, so that the reader of a layer has its node already, also where that is the node of a later layer.
     for index in reversed(range(len(graph))):
-        if index not in node_of and (nearest := min(readers[index], default=-1)) in node_of:
-            node_of[index] = node_of[nearest]
+        nearest_reader = min(readers[index], default=-1)
+        if index not in node_of and nearest_reader in node_of:
+            node_of[index] = node_of[nearest_reader]
             members[node_of[index]].add(index)
     return members

@@ -41,17 +41,17 @@ def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Livenes
     A layer carries the tensors that are alive at both of its boundaries.
     """
     n_layers = len(graph)
-    used = sorted({index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)})
-    tensors = [graph.tensors[index] for index in used]
+    tensors = [graph.tensors[index] for index in _activations(graph)]
     producer = np.array([tensor.producer for tensor in tensors], dtype=np.int64)
     last_use = np.array([tensor.last_use for tensor in tensors], dtype=np.int64)
     n_bytes = np.array([tensor.n_bytes(batch_size, precision) for tensor in tensors], dtype=np.int64)
 
-    flags = np.zeros(n_layers + 2, dtype=np.int64)
-    np.add.at(flags, producer + 1, n_bytes)
-    np.subtract.at(flags, last_use + 1, n_bytes)
-    alive = np.cumsum(flags)[: n_layers + 1]
+    changes = np.zeros(n_layers + 2, dtype=np.int64)
+    np.add.at(changes, producer + 1, n_bytes)
+    np.subtract.at(changes, last_use + 1, n_bytes)
+    alive = np.cumsum(changes)[: n_layers + 1]
 
+    # Of what is alive before a layer it carries all but what it is the last to read.
     read_last = np.zeros(n_layers + 1, dtype=np.int64)
     np.add.at(read_last, last_use, np.where(last_use > producer, n_bytes, 0))
     return Liveness(alive[:-1] - read_last[:-1], alive[:-1], alive[1:])
@@ -61,13 +61,20 @@ def largest_crossing(
     graph: LayerGraph, layers: LayerRange, batch_size: int, precision: Precision, n: int = 3
 ) -> list[tuple[str, int]]:
     """The names and bytes of the `n` largest tensors that are alive where a range begins or ends, once each."""
-    used = {index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)}
-    crossing = [
-        (tensor.name, tensor.n_bytes(batch_size, precision))
-        for tensor in (graph.tensors[index] for index in sorted(used))
-        if any(tensor.producer < boundary <= tensor.last_use for boundary in layers)
-    ]
+    crossing = []
+    for index in _activations(graph):
+        tensor = graph.tensors[index]
+        if any(tensor.producer < boundary <= tensor.last_use for boundary in layers):
+            crossing.append((tensor.name, tensor.n_bytes(batch_size, precision)))
     return sorted(crossing, key=lambda entry: -entry[1])[:n]
+
+
+def _activations(graph: LayerGraph) -> list[int]:
+    """The tensors that layers read or write, without weights, ascending."""
+    used = set[int]()
+    for layer in graph.layers:
+        used.update(layer.inputs, layer.outputs)
+    return sorted(used)
 
 
 def first_read_bytes(graph: LayerGraph, precision: Precision) -> list[int]:
@@ -123,21 +130,23 @@ def stashed(stash: ActivationStash, batch_size: int, precision: Precision) -> St
         for tensor in stash.of_layer(index):
             first.setdefault(tensor, index)
             last[tensor] = index
-    first_bytes, change = [0] * n_layers, [0] * (n_layers + 1)
+    first_bytes = [0] * n_layers
+    changes = [0] * (n_layers + 1)  # of `input_bytes` from a layer to the next: their running sum is all of them
     for tensor, index in first.items():
         n_bytes = tensors[tensor].n_bytes(batch_size, precision)
         first_bytes[index] += n_bytes
-        change[index + 1] += n_bytes
-        change[last[tensor] + 1] -= n_bytes
-    return StashedBytes(first_bytes, list(accumulate(change[:-1])))
+        changes[index + 1] += n_bytes
+        changes[last[tensor] + 1] -= n_bytes
+    return StashedBytes(first_bytes, list(accumulate(changes[:-1])))
 
 
 def checkpointed(stash: ActivationStash, batch_size: int, precision: Precision) -> list[int]:
     """Bytes that a stage that recomputes is the first to stash before each layer; 0 before most layers."""
     graph = stash.passes.graph
     n_bytes = [0] * len(graph)
-    for index in {index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)}:
-        if (boundary := stash.boundary(index)) is not None:
+    for index in _activations(graph):
+        boundary = stash.boundary(index)
+        if boundary is not None:
             n_bytes[boundary] += graph.tensors[index].n_bytes(batch_size, precision)
     return n_bytes
 
@@ -166,14 +175,15 @@ class Surroundings(NamedTuple):
 def surroundings(stash: ActivationStash, precision: Precision) -> Surroundings:
     """`carried`, `stashed` and `checkpointed` at any batch size.
 
-    A tensor has equally many bytes a sample, or as many at any batch size, and all of these are sums of such: so two
-    batch sizes say what they are at all.
+    The bytes of a tensor grow evenly with the batch size, or do not depend on it. All results are sums of such, so
+    their values at two batch sizes give those at all others.
     """
 
     def columns(batch_size: int) -> IntArray:
         alive = carried(stash.passes.graph, batch_size, precision)
-        stashes = *stashed(stash, batch_size, precision), checkpointed(stash, batch_size, precision)
-        return np.array([*alive, *stashes], dtype=np.int64).T
+        stashes = stashed(stash, batch_size, precision)
+        checkpoints = checkpointed(stash, batch_size, precision)
+        return np.array([*alive, *stashes, checkpoints], dtype=np.int64).T
 
     return Surroundings(*fixed_and_per_sample(columns))
 

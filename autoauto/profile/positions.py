@@ -17,11 +17,11 @@ from autoauto.records.layers import Derivative, Layer, LayerGraph
 from autoauto.records.units import fixed_and_per_sample
 
 _SharedWeights = tuple[tuple[str, int, int], ...]
-"""Shared keys, the bytes of each at any batch size, and those of every sample."""
+"""Shared keys, each with its bytes as a fixed part and a part per sample."""
 
 
 class _Position(NamedTuple):
-    """Where a layer stands in its model.
+    """A position in a model, which several layers may share.
 
     Attributes:
         variant: what it compiles to.
@@ -45,7 +45,7 @@ class _Distinct(NamedTuple):
 
 
 class Positions:
-    """Where the layers of a model stand in it, by the options that change what is around them.
+    """The positions of the layers of a model, for all options.
 
     The batch size is none of these, since bytes grow evenly with it, and neither is how a device computes.
     """
@@ -62,46 +62,42 @@ class Positions:
         any_size = replace(options, batch_size=1, session=PlainSession())
         if any_size not in self._distinct:
             self._distinct[any_size] = self._distinct_at(variants, any_size)
-        distinct, size = self._distinct[any_size], options.batch_size
+        distinct = self._distinct[any_size]
+        size = options.batch_size
         around = (distinct.around.fixed_bytes + size * distinct.around.sample_bytes).tolist()
-        layers = [
-            _with_tensors_around(
-                alone[position.variant], position.shared_bytes(size), dict(zip(AROUND, row, strict=True))
-            )
-            for position, row in zip(distinct.positions, around, strict=True)
-        ]
-        return tuple(map(layers.__getitem__, distinct.of_layers))
+        layers = []
+        for position, row in zip(distinct.positions, around, strict=True):
+            around_bytes = dict(zip(AROUND, row, strict=True))
+            layers.append(_with_tensors_around(alone[position.variant], position.shared_bytes(size), around_bytes))
+        return tuple(layers[number] for number in distinct.of_layers)
 
     def _distinct_at(self, variants: Variants, options: CompileOptions) -> _Distinct:
         """The layers of a variant among equal tensors are one position, whatever the batch size."""
         around = surroundings(stash_of(self._graph, options), options.precision)
-        rows = zip(*(column.tolist() for column in around), strict=True)
         number: dict[object, int] = {}
         distinct: list[_Position] = []
-        of_layers, first = [], []
-        for index, (layer, variant, row) in enumerate(zip(self._graph.layers, variants.of_layers, rows, strict=True)):
+        of_layers: list[int] = []
+        first: list[int] = []  # layer of each position
+        for index, (layer, variant) in enumerate(zip(self._graph.layers, variants.of_layers, strict=True)):
             position = _Position(variant, self._shared_weights(variants.passes, layer, options))
-            key = (position, *map(tuple, row))
+            key = position, around.fixed_bytes[index].tobytes(), around.sample_bytes[index].tobytes()
             if key not in number:
                 number[key] = len(distinct)
                 distinct.append(position)
                 first.append(index)
             of_layers.append(number[key])
-        return _Distinct(distinct, Surroundings(*(column[first] for column in around)), of_layers)
+        return _Distinct(distinct, Surroundings(around.fixed_bytes[first], around.sample_bytes[first]), of_layers)
 
     def _shared_weights(self, passes: Derivative, layer: Layer, options: CompileOptions) -> _SharedWeights:
         """Weights that other layers read too, and their gradients: stored once in a range, so they count as shared."""
         parameters = passes.parameters(layer) if options.training else ()
-        read_by_others = [
-            (f"{name}_{index}", self._graph.tensors[index])
-            for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters))
-            for index in weights
-            if self._n_readers[index] > 1
-        ]
-        return tuple(
-            (key, *fixed_and_per_sample(partial(tensor.stored_bytes, precision=options.precision)))
-            for key, tensor in read_by_others
-        )
+        shared = []
+        for name, weights in ((PARAMETER, layer.weights), (GRADIENT, parameters)):
+            for index in weights:
+                if self._n_readers[index] > 1:
+                    stored_bytes = partial(self._graph.tensors[index].stored_bytes, precision=options.precision)
+                    shared.append((f"{name}_{index}", *fixed_and_per_sample(stored_bytes)))
+        return tuple(shared)
 
 
 def _with_tensors_around(

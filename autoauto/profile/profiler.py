@@ -39,15 +39,15 @@ Progress = Callable[[int, int], None]
 _MAX_IN_MODEL = 128  # in memory: batch sizes of a search
 _MAX_OPTIONS = 512  # and of each with several bounds
 _WRITE_EVERY_S = 0.5
-"""A transaction takes a third of the time in which layers are compiled for it; what is lost if killed is no more."""
+"""Minimum time between two transactions, each of which takes a third of it; a killed process loses no more."""
 _MAX_SESSIONS = 8  # for each of them, whose bounds differ
 
 
 def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> LayerProfile:
     """One layer, compiled alone, interpolated linearly at `share` of the way from `low` to `high`.
 
-    A key that is missing in one of them has 0 bytes there. Numbers are rounded up: memory is not underestimated. The
-    tensors around the layer in its model are not interpolated: their sizes are exact at any batch size.
+    A key that is missing in one of them has 0 bytes there. Numbers are rounded up: memory is not underestimated. Alone
+    there are no tensors around a layer, whose sizes are exact at any batch size and need no interpolation.
 
     >>> low = LayerProfile(10, 0, {"code_a": 4}, {"parameter": 8}, 100, 0, 0, 0, 0)
     >>> high = LayerProfile(17, 0, {"code_a": 4}, {"parameter": 8}, 400, 0, 0, 0, 0)
@@ -57,21 +57,18 @@ def interpolate(low: LayerProfile, high: LayerProfile, share: Fraction) -> Layer
     """
 
     def between(first: int, second: int) -> int:
-        return -((first * (share - 1) - second * share) // 1)
+        return -((first * (share - 1) - second * share) // 1)  # up: the floor of the negative, negated
 
     def by_key(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
         return {key: between(first.get(key, 0), second.get(key, 0)) for key in {**first, **second}}
 
-    return LayerProfile(
+    return replace(
+        low,
         forward_cycles=between(low.forward_cycles, high.forward_cycles),
         backward_cycles=between(low.backward_cycles, high.backward_cycles),
         shared=by_key(low.shared, high.shared),
         exclusive=by_key(low.exclusive, high.exclusive),
         temporary_bytes=between(low.temporary_bytes, high.temporary_bytes),
-        carried_bytes=0,
-        input_bytes=0,
-        output_bytes=0,
-        activation_bytes=0,
         weight_cycles=between(low.weight_cycles, high.weight_cycles),
     )
 
@@ -89,7 +86,10 @@ class Profiler:
     """
 
     def __init__(self, graph: LayerGraph, target: CompilingTarget, device: Device, cache: ProfileCache) -> None:
-        self._graph, self._target, self._device, self._cache = graph, target, device, cache
+        self._graph = graph
+        self._target = target
+        self._device = device
+        self._cache = cache
         self._variants: dict[bool, Variants] = {}  # by whether the model is trained
         self._positions = Positions(graph)
         self._names: Memo[CompileOptions, _Named] = Memo(_MAX_OPTIONS)
@@ -145,7 +145,7 @@ class Profiler:
     def _layers(
         self, variants: Variants, options: CompileOptions, alone: dict[str, LayerProfile]
     ) -> tuple[LayerProfile, ...]:
-        """All layers in their model; where layers alone are the same objects, so are these."""
+        """All layers in their model; the same objects as before if the layers alone are the same."""
         known = self._in_model.of(self._named(options).any_bound, list)
         layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
         if layers is None:
@@ -159,25 +159,25 @@ class Profiler:
     ) -> list[dict[str, LayerProfile]]:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
         compiled = self._known(variants, ends)
-        missing = [
-            _Compile(end, variant, layers)
-            for end, layers in zip(ends, compiled, strict=True)
-            for variant in variants.first
-            if variant not in layers
-        ]
+        missing = []
+        for end, layers in zip(ends, compiled, strict=True):
+            missing += [_Compile(end, variant, layers) for variant in variants.first if variant not in layers]
         self._prepare(variants, missing)
-        n_all, new = len(ends) * len(variants.first), dict[str, LayerProfile | UnboundLayer]()
+        n_all = len(ends) * len(variants.first)
+        new: dict[str, LayerProfile | UnboundLayer] = {}
         try:
             for done, (end, variant, layers) in enumerate(missing, n_all - len(missing)):
                 if progress is not None:
                     progress(done, n_all)
                 result = self._compile(variants, variant, end.options)
                 if isinstance(result, UnboundLayer):
-                    self._unbound_at(end)[variant] = new[end.unbound_digest(variant)] = result
+                    new[end.unbound_digest(variant)] = result
+                    self._unbound_at(end)[variant] = result
                     layers[variant] = result.profile
                 else:
-                    layers[variant] = new[end.digest(variant)] = result
-        except BaseException:
+                    new[end.digest(variant)] = result
+                    layers[variant] = result
+        except BaseException:  # also Ctrl-C: the search may not come back here
             self._store(new, at_once=True)
             raise
         self._store(new)
@@ -193,13 +193,16 @@ class Profiler:
             self._written_s = monotonic()
 
     def _known(self, variants: Variants, ends: Sequence[_Named]) -> list[dict[str, LayerProfile]]:
-        """What was compiled before, with the bound of a session, or as one that does not bind."""
-        known = [self._known_unbound(variants, end) for end in ends]
+        """For each end the layers that were compiled before: with its bound, or with another that does not bind."""
+        known = [self._known_unbound(end) for end in ends]
+        # By digest, which variant is looked for, and among which layers it is put.
         bound: dict[str, tuple[str, dict[str, LayerProfile]]] = {}
         unbound: dict[str, tuple[str, dict[str, UnboundLayer]]] = {}
         for end, layers in zip(ends, known, strict=True):
             with_any_bound = self._unbound_at(end)
-            for variant in (variant for variant in variants.first if variant not in layers):
+            for variant in variants.first:
+                if variant in layers:
+                    continue
                 bound[end.digest(variant)] = variant, layers
                 if end.bound_bytes < inf and variant not in with_any_bound:
                     unbound[end.unbound_digest(variant)] = variant, with_any_bound
@@ -210,22 +213,19 @@ class Profiler:
         for digest, result in stored.unbound.items():
             variant, with_any_bound = unbound[digest]
             with_any_bound[variant] = result
-        for end, layers in zip(ends, known, strict=True) if stored.unbound else ():
-            layers.update(self._known_unbound(variants, end))
+        if stored.unbound:  # now more layers may be known not to feel the bound of an end
+            for end, layers in zip(ends, known, strict=True):
+                layers.update(self._known_unbound(end))
         return known
 
     def _unbound_at(self, named: _Named) -> dict[str, UnboundLayer]:
         """By variant the layers that were compiled with some bound and do not feel it from some bytes on."""
         return self._unbound.of(named.any_bound, dict)
 
-    def _known_unbound(self, variants: Variants, named: _Named) -> dict[str, LayerProfile]:
+    def _known_unbound(self, named: _Named) -> dict[str, LayerProfile]:
         """By variant the layers that do not feel the bound of a session."""
-        layers = self._unbound_at(named)
-        return {
-            variant: layers[variant].profile
-            for variant in variants.first
-            if variant in layers and layers[variant].from_bytes <= named.bound_bytes
-        }
+        layers = self._unbound_at(named).items()
+        return {variant: layer.profile for variant, layer in layers if layer.from_bytes <= named.bound_bytes}
 
     def _prepare(self, variants: Variants, compiles: Collection[_Compile]) -> None:
         if isinstance(self._target, Prepares):
@@ -234,24 +234,26 @@ class Profiler:
                 self._target.prepare(models, self._device, options)
 
     def _compile(self, variants: Variants, variant: str, options: CompileOptions) -> LayerProfile | UnboundLayer:
-        """A layer alone, and where it does not feel its bound from how many bytes on it would not."""
+        """A layer alone; one that does not feel the bound of its session, with the bytes from which it does not."""
         model = variants.alone(variant)
         layer = LayerRange(len(model) - 1, len(model))
         compiled = self._target.compile(model, layer, self._device, options)
-        profile, bound_bytes = _alone(compiled), options.session.bound_bytes(self._device)
-        feels_bound = compiled.binding_below_bytes > bound_bytes or bound_bytes == inf
-        return profile if feels_bound else UnboundLayer(profile, compiled.binding_below_bytes)
+        profile = _alone(compiled)
+        bound_bytes = options.session.bound_bytes(self._device)
+        if bound_bytes == inf or compiled.binding_below_bytes > bound_bytes:  # it is of this session only
+            return profile
+        return UnboundLayer(profile, compiled.binding_below_bytes)
 
 
 def _write(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
-    """Write entries, and leave none."""
+    """Move entries into the cache."""
     written = dict(entries)
     entries.clear()
     cache.write(written)
 
 
 def _write_last(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
-    """Write entries for the last time; a cache that cannot be used any more is ignored, since only time is lost."""
+    """Write entries at the end; a cache that cannot be used any more costs time only."""
     with suppress(BadInput):
         _write(cache, entries)
 
@@ -293,6 +295,7 @@ class _Named(NamedTuple):
 
         def text(options: CompileOptions) -> str:
             depends_on = target.depends_on(device, options)
+            # Without the closing bracket: `digest` adds the variant, so that this long part is written once for all.
             return repr((PROFILE_SCHEMA, target.version, depends_on)).removesuffix(")")
 
         return cls(options, any_bound, options.session.bound_bytes(device), text(options), text(any_bound))

@@ -84,7 +84,7 @@ def sample_batch_sizes(batch_size: int) -> tuple[int, ...]:
 
 
 def is_sampled(batch_size: int, sampled: Iterable[int]) -> bool:
-    """Whether a sampled batch size is within a factor of 4.
+    """True if a sampled batch size is within a factor of 4.
 
     >>> is_sampled(100, [16, 64]), is_sampled(3, [16, 64]), is_sampled(1, [])
     (True, False, False)
@@ -110,21 +110,33 @@ def choose(
     of `most` if possible, whatever they cost. The logarithms of their lengths are spread evenly, from a sixteenth of
     the model; so are those of the first few. Equal arguments choose equal ranges.
     """
-    random, whole = Random(seed), max(sum(cycles), 1)
-    chosen: dict[LayerRange, dict[str, float]] = {}
+    n_layers = len(operators)
+    if n_layers < 2:
+        return []
+    random = Random(seed)
+    all_cycles = max(sum(cycles), 1)
+    chosen: dict[LayerRange, dict[str, float]] = {}  # with the mix of operators of each
+
+    def nearest(mix: dict[str, float]) -> float:
+        """The distance of a mix from the most similar one of the chosen ranges."""
+        return min((_distance(mix, other) for other in chosen.values()), default=0.0)
+
     spent = 0.0
-    for index in range(1, 4 * most) if len(operators) > 1 else ():
-        length = _length(len(operators), _spread(index))
-        draws = [_start(len(operators) - length, random) for _ in range(N_DRAWS)]
-        mixes = {LayerRange(start, start + length): _mix(operators, cycles, start, length) for start in draws}
-        new = [layers for layers in mixes if layers not in chosen]
-        if not new:
+    for index in range(1, 4 * most):
+        length = _length(n_layers, _spread(index))
+        drawn: dict[LayerRange, dict[str, float]] = {}
+        for _ in range(N_DRAWS):
+            start = _start(n_layers - length, random)
+            layers = LayerRange(start, start + length)
+            if layers not in chosen:
+                drawn[layers] = _mix(operators, cycles, layers)
+        if not drawn:
             continue
-        layers = max(new, key=lambda layers: min((_distance(mixes[layers], mix) for mix in chosen.values()), default=0))
-        spent += sum(cycles[slice(*layers)]) / whole
+        layers = max(drawn, key=lambda layers: nearest(drawn[layers]))
+        spent += sum(cycles[slice(*layers)]) / all_cycles
         if len(chosen) == most or (spent > budget and 3 * len(chosen) >= most):
             break
-        chosen[layers] = mixes[layers]
+        chosen[layers] = drawn[layers]
     return list(chosen)
 
 
@@ -149,10 +161,10 @@ def _spread(index: int) -> float:
     return int(digits, 2) / (1 << len(digits))
 
 
-def _mix(operators: Sequence[str], cycles: Sequence[int], start: int, length: int) -> dict[str, float]:
+def _mix(operators: Sequence[str], cycles: Sequence[int], layers: LayerRange) -> dict[str, float]:
     """The share of every operator in the cycles of a range."""
     totals: Counter[str] = Counter()
-    for name, n_cycles in zip(operators[start : start + length], cycles[start : start + length], strict=True):
+    for name, n_cycles in zip(operators[slice(*layers)], cycles[slice(*layers)], strict=True):
         totals[name] += n_cycles
     whole = max(totals.total(), 1)
     return {name: total / whole for name, total in totals.items()}

@@ -39,27 +39,33 @@ def isolate(graph: LayerGraph, index: int, derivative: Derivative) -> LayerGraph
     """
     layer = graph.layers[index]
     used = sorted({*layer.operands, *layer.inputs, *layer.outputs, *layer.weights} - {-1})
-    number = {old: new for new, old in enumerate(used)} | {-1: -1}
-    with_gradient = {i for i in used if derivative.needs_gradient(i) and i not in layer.outputs}
-    outputs_before = tuple(number[i] for i in layer.inputs if i in with_gradient)
-    producers = (_producer(outputs_before, len(used)),) if with_gradient else ()
+    number = {old: new for new, old in enumerate(used)} | {-1: -1}  # an operand that is left out is -1
+    with_gradient = [i for i in used if derivative.needs_gradient(i) and i not in layer.outputs]
+    before = []  # the layers before it: one, or none
+    if with_gradient:
+        gradients = tuple(number[i] for i in layer.inputs if i in with_gradient)
+        parameter = len(used)  # follows all other tensors
+        before.append(Layer("before", "Identity", (), (), gradients, (parameter,), (parameter,), "before", None))
+
+    def renumbered(tensors: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(number[i] for i in tensors)
+
     alone = replace(
         layer,
-        inputs=tuple(number[i] for i in layer.inputs),
-        outputs=tuple(number[i] for i in layer.outputs),
-        weights=tuple(number[i] for i in layer.weights),
-        operands=tuple(number[i] for i in layer.operands),
+        inputs=renumbered(layer.inputs),
+        outputs=renumbered(layer.outputs),
+        weights=renumbered(layer.weights),
+        operands=renumbered(layer.operands),
     )
-    n_before = len(producers)
-    spans = dict.fromkeys(with_gradient, (0, n_before)) | dict.fromkeys(layer.outputs, (n_before, n_before + 1))
-    tensors = [_with_span(graph.tensors[i], *spans.get(i, (-1, n_before))) for i in used]
-    parameter = (Tensor("parameter", (2,), None, "float", -1, 0),) * n_before
-    return replace(graph, layers=(*producers, alone), tensors=(*tensors, *parameter), blocks=())
-
-
-def _producer(outputs: tuple[int, ...], weight: int) -> Layer:
-    return Layer("before", "Identity", (), (), outputs, (weight,), (weight,), "before", None)
-
-
-def _with_span(tensor: Tensor, producer: int, last_use: int) -> Tensor:
-    return tensor._replace(producer=producer, last_use=last_use)
+    position = len(before)
+    tensors = []
+    for i in used:
+        producer, last_use = -1, position
+        if i in with_gradient:
+            producer = 0
+        elif i in layer.outputs:
+            producer, last_use = position, position + 1
+        tensors.append(graph.tensors[i]._replace(producer=producer, last_use=last_use))
+    if before:
+        tensors.append(Tensor("parameter", (2,), None, "float", producer=-1, last_use=0))
+    return replace(graph, layers=(*before, alone), tensors=tuple(tensors), blocks=())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -52,7 +53,7 @@ class ServedModel:
 
     @property
     def merges(self) -> bool:
-        """Whether samples of several requests may share a micro-batch: every tensor has an axis of samples.
+        """True if samples of several requests may share a micro-batch: every tensor has an axis of samples.
 
         Where one has none, a tensor may depend on all samples at once, so a request is exactly one micro-batch.
         """
@@ -97,11 +98,13 @@ class Artifact:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._file = folder, read_pipeline_file(folder)
+        self._folder = folder
+        self._file = read_pipeline_file(folder)
         if len(self._file.pipelines) != 1:
             raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
         [self._pipeline] = self._file.pipelines
         self._host_devices = self._read_devices()
+        self._placed = self._placed_stages()
         self._check_machine()
         self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
         self._given = self._read_inputs()
@@ -137,26 +140,22 @@ class Artifact:
         model = self.model
         if model.batch_size == 1 or not model.merges or not model.inputs:
             return None
-        inputs, outputs = (
-            [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in ports]
-            for ports in (model.inputs, model.outputs)
-        )
+        inputs, outputs = _batch_tensors(model.inputs), _batch_tensors(model.outputs)
         coarsest = max((stage.precision for stage in self._pipeline.stages), key=lambda precision: ROUNDING[precision])
         return SampleProbe(inputs, outputs, model.batch_size, coarsest, self._given)
 
     def _resources(self) -> list[list[StageResources]]:
         """The cores, session and memory limit of every stage's process, for every pipeline."""
-        return [
-            [
-                StageResources(
-                    self._host_devices.cores(number, stage.intra_op_threads),
-                    SessionOptions(stage.intra_op_threads, stage.session, self._host_devices.gpu(number)),
-                    stage.limit_bytes,
-                )
-                for number, stage in devices
-            ]
-            for devices in self._devices()
-        ]
+        devices = self._host_devices
+        resources = []
+        for placed in self._placed:
+            of_pipeline = []
+            for number, stage in placed:
+                session = SessionOptions(stage.intra_op_threads, stage.session, devices.gpu(number))
+                stage_cores = devices.cores(number, stage.intra_op_threads)
+                of_pipeline.append(StageResources(stage_cores, session, stage.limit_bytes))
+            resources.append(of_pipeline)
+        return resources
 
     def _read_devices(self) -> HostDevices:
         """The devices of this machine that the folder names."""
@@ -165,27 +164,35 @@ class Artifact:
         except BadInput as error:
             raise BadInput(f"{self._folder} is for {', '.join(self._file.devices)}: {error}") from error
 
-    def _devices(self) -> list[list[tuple[int, StageFile]]]:
+    def _placed_stages(self) -> list[list[tuple[int, StageFile]]]:
         """The number of every device with its stage, by pipeline: by the plan, or else one after the other."""
-        stages = [stage for stage in self._pipeline.stages for _ in range(stage.n_replicas)]
-        packed = (range(r * len(stages), (r + 1) * len(stages)) for r in range(self._pipeline.n_replicas))
-        placement = [[number for _, number in devices] for devices in self._pipeline.placement] or packed
-        return [list(zip(numbers, stages, strict=True)) for numbers in placement]
+        stages: list[StageFile] = []
+        for stage in self._pipeline.stages:
+            stages += [stage] * stage.n_replicas
+        placed = []
+        for replica in range(self._pipeline.n_replicas):
+            if self._pipeline.placement:
+                numbers = [number for _, number in self._pipeline.placement[replica]]
+            else:
+                numbers = list(range(replica * len(stages), (replica + 1) * len(stages)))
+            placed.append(list(zip(numbers, stages, strict=True)))
+        return placed
 
     def _check_machine(self) -> None:
         threads = {stage.intra_op_threads for stage in self._pipeline.stages}
-        if 0 in threads:
+        if 0 in threads:  # a plan for no cores of this machine, whose runtime chooses
             raise BadInput(
                 f"a plan of processes of this machine can be served, {self._folder} has one for {self._file.cluster}; "
                 "try one with --target host"
             )
-        n_machines = 1 + max((machine for devices in self._pipeline.placement for machine, _ in devices), default=0)
-        if n_machines > 1:
+        machines = {machine for machine, _ in chain.from_iterable(self._pipeline.placement)}
+        if max(machines, default=0) > 0:
+            n_machines = 1 + max(machines)
             raise BadInput(
                 f"a plan of processes of one machine can be served, {self._folder} has one for {n_machines}; "
                 "search without --dask"
             )
-        numbered = [numbered for each in self._devices() for numbered in each]
+        numbered = list(chain.from_iterable(self._placed))
         if self._file.devices and max(number for number, _ in numbered) >= len(self._file.devices):
             raise BadInput(f"{self._folder} must name all its devices, got {', '.join(self._file.devices)}")
         n_cores = max(self._host_devices.n_cores_through(number, stage.intra_op_threads) for number, stage in numbered)
@@ -199,7 +206,8 @@ class Artifact:
         path = self._folder / INPUTS
         if not path.exists():
             return None
-        ports, axes = _as_ports(self._file.inputs), {port.name: port.batch_axis for port in self._file.inputs}
+        ports = _as_ports(self._file.inputs)
+        axes = {port.name: port.batch_axis for port in self._file.inputs}
         return read_samples(str(path), self._file.model, ports, axes).batch(ports)
 
     def _open(self, stage: StageFile) -> int:
@@ -216,11 +224,15 @@ class Artifact:
         return descriptor
 
 
+def _batch_tensors(ports: Sequence[ServedTensor]) -> list[BatchTensor]:
+    return [BatchTensor(port.name, port.shape, port.dtype, port.batch_axis) for port in ports]
+
+
 def _served(ports: Sequence[ModelPort], batch_size: int) -> tuple[ServedTensor, ...]:
-    return tuple(
-        ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size, port.data_dependent)
-        for port in ports
-    )
+    served = []
+    for port in ports:
+        served.append(ServedTensor(port.name, port.shape, port.dtype, port.batch_axis, batch_size, port.data_dependent))
+    return tuple(served)
 
 
 class _StageFiles:
@@ -231,7 +243,7 @@ class _StageFiles:
     ) -> None:
         self._descriptors = descriptors
         self._stages = {LayerRange(*stage.layers): stage for stage in stages}
-        self._messages = {0: _as_ports(inputs)}
+        self._messages = {0: _as_ports(inputs)}  # by the layer before which they pass
         ports = {port.name: port for port in self._messages[0]}
         for layers, stage in self._stages.items():
             ports |= {port.name: port for port in ports_of(stage.outputs)}

@@ -47,15 +47,17 @@ class Job:
     """
 
     def __init__(self, inputs: Mapping[str, Array], n_samples: int, done: Callable[[Job], None]) -> None:
-        self.inputs, self.n_samples = inputs, n_samples
+        self.inputs = inputs
+        self.n_samples = n_samples
         self.outputs: dict[str, Array] = {}
         self.error: AutoautoError | None = None
         self.arrived_s = 0.0
-        self._done, self._n_left = done, n_samples
+        self._done = done
+        self._n_left = n_samples
 
     @property
     def has_ended(self) -> bool:
-        """Whether the job is complete, failed or was given up: no more of its samples are computed."""
+        """True if the job is complete, failed or was given up: no more of its samples are computed."""
         return self._n_left == 0
 
     def finish(self, n_samples: int) -> None:
@@ -68,7 +70,8 @@ class Job:
     def fail(self, error: AutoautoError) -> None:
         """End the job with an error and without outputs."""
         if not self.has_ended:
-            self.error, self._n_left = error, 0
+            self.error = error
+            self._n_left = 0
             self._done(self)
 
 
@@ -95,7 +98,8 @@ class MicroBatch:
     def fill(self, arrays: Mapping[str, Array], ports: Sequence[ServedTensor]) -> None:
         """Write the inputs; copies of the last sample, whose values the model accepts, fill the rest of the batch."""
         for port in ports:
-            array, start = arrays[port.name], 0
+            array = arrays[port.name]
+            start = 0
             for job, first, last in self.pieces:
                 stop = start + last - first
                 port.samples(array, start, stop)[...] = port.samples(job.inputs[port.name], first, last)
@@ -136,7 +140,8 @@ class Batcher:
     """
 
     def __init__(self, model: ServedModel, max_queue: int, delay_s: float) -> None:
-        self.max_queue, self.delay_s = max_queue, delay_s
+        self.max_queue = max_queue
+        self.delay_s = delay_s
         self.n_queued = 0
         self.in_flight: set[MicroBatch] = set()
         self.dependence = None if model.merges else "a tensor of the model has no axis of them"
@@ -149,7 +154,7 @@ class Batcher:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no sample waits or is in flight."""
+        """True if no sample waits or is in flight."""
         return not (self._queue or self._again or self.in_flight)
 
     def add(self, job: Job, now_s: float) -> None:
@@ -159,7 +164,8 @@ class Batcher:
             QueueFull: too many wait already.
             BadInput: the job holds more than may ever wait, or is no micro-batch where it must be one.
         """
-        n, batch_size = job.n_samples, self._model.batch_size
+        n = job.n_samples
+        batch_size = self._model.batch_size
         if self.dependence is not None and n != batch_size:
             raise BadInput(f"a request must hold {batch_size} samples, because {self.dependence}; got {n}")
         if n > self.max_queue:
@@ -186,7 +192,7 @@ class Batcher:
     def _chosen(self, now_s: float) -> MicroBatch | None:
         if len(self.in_flight) >= self.capacity:
             return None
-        while self._again:
+        while self._again:  # of a refused micro-batch, one request at a time
             piece = self._again.popleft()
             if not piece.job.has_ended:
                 return MicroBatch([piece])
@@ -198,13 +204,15 @@ class Batcher:
     @property
     def wake_s(self) -> float | None:
         """The time from which `next` gives a partial micro-batch, if nothing else happens; None for never."""
+        # While all processes compute, a partial micro-batch would only wait, too: later it may be full.
         if not self._queue or len(self.in_flight) >= self._n_processes:
             return None
         return max(self._queue[0].job.arrived_s, self._room_since_s) + self.delay_s
 
     def _filled(self) -> MicroBatch:
         """The oldest samples; what is left of a job stays in front of the queue."""
-        pieces, room = [], self._model.batch_size
+        pieces = []
+        room = self._model.batch_size
         while self._queue and room:
             job, start, stop = self._queue.popleft()
             taken = min(room, stop - start)
@@ -232,11 +240,14 @@ class Batcher:
 
     def lose(self, error: AutoautoError, now_s: float) -> None:
         """Fail all jobs, queued or in flight, because the processes have died."""
-        pieces = [*self._queue, *self._again, *(piece for batch in self.in_flight for piece in batch.pieces)]
+        pieces = [*self._queue, *self._again]
+        for batch in self.in_flight:
+            pieces += batch.pieces
         self._queue.clear()
         self._again.clear()
         self.in_flight.clear()
-        self.n_queued, self._room_since_s = 0, now_s
+        self.n_queued = 0
+        self._room_since_s = now_s
         for piece in pieces:
             piece.job.fail(error)
 

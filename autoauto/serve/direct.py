@@ -17,10 +17,9 @@ from functools import partial
 from autoauto.serve.batcher import MicroBatch
 from autoauto.serve.protocol import ServedTensor
 from autoauto.targets.host.run.exchange import ProcessExchange
-from autoauto.targets.host.run.pipelines import Batch
 
 MAX_BYTES = 2 << 20
-"""Inputs and outputs of a micro-batch with more are not copied in the event loop: that would take a millisecond."""
+"""Maximum bytes of a micro-batch that is copied in the event loop; more would take a millisecond."""
 
 
 class DirectExchange:
@@ -43,7 +42,10 @@ class DirectExchange:
         outputs: Sequence[ServedTensor],
         finish: Callable[[MicroBatch, str | None], None],
     ) -> None:
-        self._loop, self._exchange, self._inputs, self._outputs = loop, exchange, inputs, outputs
+        self._loop = loop
+        self._exchange = exchange
+        self._inputs = inputs
+        self._outputs = outputs
         self._finish = finish
         self._in_flight: deque[MicroBatch] = deque()
         loop.add_reader(exchange.filled_fd, self._receive)
@@ -60,8 +62,5 @@ class DirectExchange:
 
     def _receive(self) -> None:
         batch = self._in_flight.popleft()
-
-        def take(outputs: Batch) -> None:
-            batch.take(outputs, self._outputs)
-
-        self._finish(batch, self._exchange.receive(take))
+        reason = self._exchange.receive(partial(batch.take, ports=self._outputs))
+        self._finish(batch, reason)

@@ -87,9 +87,11 @@ class ProbeRuns:
 
     def refuse(self) -> None:
         """Note that the model refused the last micro-batch: go on with samples that differ less."""
-        self._variation, self._number = next(self._variations, None), 0
+        self._variation = next(self._variations, None)
+        self._number = 0
         if self._variation is None:
-            self.is_complete, self.dependence = True, UNCHECKED
+            self.is_complete = True
+            self.dependence = UNCHECKED
 
 
 class PipelineEngine:
@@ -101,7 +103,8 @@ class PipelineEngine:
     """
 
     def __init__(self, artifact: Artifact, events: EngineEvents) -> None:
-        self._artifact, self._events = artifact, events
+        self._artifact = artifact
+        self._events = events
         self._loop: AbstractEventLoop = get_running_loop()
         self._handed_over: deque[MicroBatch | ProbeRuns | None] = deque()
         self._arrivals_fd = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_CLOEXEC)
@@ -143,12 +146,12 @@ class PipelineEngine:
         os.close(self._arrivals_fd)
 
     def _post(self, callback: Callable[..., None], *args: object) -> None:
-        """Call from the event loop; when that has ended, nobody waits."""
+        """Have the event loop call something; nothing is called once the loop has ended."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _post_and_wait(self, callback: Callable[..., None], *args: object) -> None:
-        """Call from the event loop, and wait until it has."""
+        """Have the event loop call something, and wait until it has."""
         has_returned = Event()
 
         def call() -> None:
@@ -168,9 +171,10 @@ class PipelineEngine:
                 self._serve()
             except Exception as error:  # noqa: BLE001 (whatever ends the processes, they are started again)
                 if self._has_started and _is_shortage(error):
-                    self._lacks(error)
+                    self._lose(error)
+                    sleep(SHORTAGE_S)  # no fault of the processes: they may be started again without end
                     continue
-                n_losses = 1 if self._has_finished else n_losses + 1
+                n_losses = 1 if self._has_finished else n_losses + 1  # those in a row that computed nothing
                 if n_losses == MAX_LOSSES or not self._has_started:
                     self._post(self._events.on_ended, _as_ours(error))
                     return
@@ -180,13 +184,8 @@ class PipelineEngine:
     def _lose(self, error: Exception) -> None:
         self._post_and_wait(self._note_loss, " ".join(str(error).split()))
 
-    def _lacks(self, error: Exception) -> None:
-        """Wait for descriptors, which this machine or this process lacks; that is no fault of the processes."""
-        self._lose(error)
-        sleep(SHORTAGE_S)
-
     def _note_loss(self, reason: str) -> None:
-        """In the event loop, while the engine waits: drop what was handed over, so that nothing of it comes later."""
+        """Drop what was handed over, so that it is not computed later; in the event loop, while the engine waits."""
         for _ in range(len(self._handed_over)):
             self._handed_over.popleft()
             os.eventfd_read(self._arrivals_fd)
@@ -209,7 +208,7 @@ class PipelineEngine:
 
         def take(_pipeline: int, number: int, outputs: Batch) -> None:
             batch = in_flight.pop(number)
-            if isinstance(batch, ProbeRuns):
+            if isinstance(batch, ProbeRuns):  # no request is taken before the probe is complete
                 batch.take(outputs)
                 self._probe(batch)
                 return
@@ -227,12 +226,14 @@ class PipelineEngine:
             self._post(self._events.on_refused, batch, reason)
 
         with self._artifact.pipelines() as pipelines:
-            self._pids, self._has_started = pipelines.pids, True
+            self._pids = pipelines.pids
+            self._has_started = True
             exchange = pipelines.exchange()
             try:
                 if exchange is not None and exchange.n_bytes <= MAX_BYTES:
                     self._serve_directly(pipelines, exchange)
                     return
+                # Processes that were started again compute as those before, so they are probed once.
                 self._probe(self._probed or ProbeRuns(self._artifact.probe()))
                 pipelines.stream(self._batches(in_flight), take, refuse, self._arrivals_fd, write)
             finally:
@@ -275,7 +276,7 @@ class PipelineEngine:
             self._events.on_refused(batch, reason)
 
     def _probe(self, runs: ProbeRuns) -> None:
-        """Compute the next micro-batch that shows whether samples depend on each other; after the last, it starts."""
+        """Have the next micro-batch of the probe computed; after the last one, report the start."""
         if runs.is_complete:
             self._probed = runs
             self._post(self._events.on_started, runs.dependence)
@@ -285,6 +286,7 @@ class PipelineEngine:
     def _batches(self, in_flight: dict[int, MicroBatch | ProbeRuns]) -> Iterator[MicroBatch | ProbeRuns]:
         """The micro-batches that are handed over, numbered as `Pipelines.stream` numbers them."""
         number = 0
+        # Never empty here: `Pipelines.stream` asks only while the descriptor says that something was handed over.
         while (batch := self._handed_over[0]) is not None:
             os.eventfd_read(self._arrivals_fd)
             self._handed_over.popleft()
@@ -298,7 +300,7 @@ def _is_shortage(error: Exception) -> bool:
 
 
 def _as_ours(error: Exception) -> AutoautoError:
-    """An error that the command line shows in one line."""
+    """The error as one of ours, which the command line shows in one line."""
     if isinstance(error, AutoautoError) and not isinstance(error, Unsupported):  # the file was read at the start
         return error
     return WorkerLost(f"a process failed: {error}")

@@ -106,7 +106,9 @@ class Endpoint:
     """
 
     def __init__(self, session: ClientSession, url: str, metadata: Mapping[str, Any], options: LoadOptions) -> None:
-        self._session, self._url, self.metadata = session, f"{url}/infer", metadata
+        self._session = session
+        self._url = f"{url}/infer"
+        self.metadata = metadata
         self._metrics_url = f"{url.rpartition('/v2/')[0]}/metrics"
         self._requests = [_request(inputs) for inputs in _inputs(metadata, options)]
         self._answers: dict[int, list[Array]] = {}
@@ -119,7 +121,8 @@ class Endpoint:
         try:
             async with self._session.post(self._url, data=body, headers=headers) as response:
                 answer = await response.read()
-                status, length = response.status, response.headers.get("Inference-Header-Content-Length")
+                status = response.status
+                length = response.headers.get("Inference-Header-Content-Length")
         except (ClientError, TimeoutError):
             result.n_failed += 1
             return
@@ -172,7 +175,8 @@ async def measure(
     async with _endpoint(url.rstrip("/"), options) as endpoint:
         n_clients = options.n_clients or _filling(endpoint.metadata, options.n_samples)
         n_loads = 1 + len(options.shares)
-        on_start(f"starting {n_clients} client{'s' * (n_clients > 1)}; {n_loads} loads of {options.seconds:g} s each")
+        clients = f"{n_clients} clients" if n_clients > 1 else "1 client"
+        on_start(f"starting {clients}; {n_loads} loads of {options.seconds:g} s each")
         await _closed(endpoint, n_clients, LoadResult("warm-up", options.n_samples, min(WARM_UP_S, options.seconds)))
         closed = LoadResult(f"closed, {n_clients} clients", options.n_samples, options.seconds)
         await _timed(endpoint, _closed(endpoint, n_clients, closed), closed)
@@ -181,7 +185,8 @@ async def measure(
             raise BadInput(f"{url} must answer some requests, got {closed.n_refused} refused, {closed.n_failed} failed")
         for share in options.shares:
             opened = LoadResult(f"open, {share:.0%} of that", options.n_samples, options.seconds)
-            await _timed(endpoint, _open(endpoint, share * len(closed.latencies_s) / closed.seconds, opened), opened)
+            requests_per_s = share * len(closed.latencies_s) / closed.seconds
+            await _timed(endpoint, _open(endpoint, requests_per_s, opened), opened)
             report(opened)
         return endpoint.metadata
 
@@ -190,7 +195,8 @@ async def measure(
 async def _endpoint(url: str, options: LoadOptions) -> AsyncIterator[Endpoint]:
     from aiohttp import ClientError, ClientSession, ClientTimeout, InvalidURL, TCPConnector
 
-    connector, timeout = TCPConnector(limit=0), ClientTimeout(total=None, sock_connect=10.0)
+    connector = TCPConnector(limit=0)
+    timeout = ClientTimeout(total=None, sock_connect=10.0)
     async with ClientSession(connector=connector, timeout=timeout) as session:
         try:
             async with session.get(url) as response:
@@ -207,7 +213,7 @@ async def _endpoint(url: str, options: LoadOptions) -> AsyncIterator[Endpoint]:
 
 
 def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
-    """As many clients as fill two micro-batches a process, where the server says how large these are."""
+    """The number of clients that fill two micro-batches per process, if the server says how large these are."""
     properties = metadata.get("properties", {})
     try:
         n_waiting = 2 * int(properties["n_processes"]) * int(properties["batch_size"])
@@ -218,15 +224,17 @@ def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
 
 async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) -> None:
     """Put on a load, and note the CPU time of both sides."""
-    server_before_s, before_s = await endpoint.server_cpu_s(), process_time()
+    server_before_s = await endpoint.server_cpu_s()
+    before_s = process_time()
     await load
-    result.client_cpu_s, server_s = process_time() - before_s, await endpoint.server_cpu_s()
+    result.client_cpu_s = process_time() - before_s
+    server_s = await endpoint.server_cpu_s()
     if server_before_s is not None and server_s is not None:
         result.server_cpu_s = server_s - server_before_s
 
 
 async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> None:
-    """Requests of clients until the time is over, and the wait for their answers."""
+    """Have clients send requests until the time is over, and wait for their answers."""
     start_s = perf_counter()
     numbers = takewhile(lambda _: perf_counter() < start_s + result.seconds, count())
     await closed_loop(partial(endpoint.send, result), n_clients, numbers)
@@ -234,7 +242,7 @@ async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> Non
 
 
 async def _open(endpoint: Endpoint, requests_per_s: float, result: LoadResult) -> None:
-    """As many requests as are due in the time, and the wait for their answers."""
+    """Send the requests of a Poisson process, and wait for their answers."""
     start_s = perf_counter()
     n_requests = round(requests_per_s * result.seconds) or 1
     await open_loop(partial(endpoint.send, result), requests_per_s, iter(range(n_requests)))
@@ -245,35 +253,40 @@ def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mappi
     """The inputs of every request: given ones in turn, or made-up ones."""
     ports = _ports(metadata, options.n_samples)
     if options.inputs is None:
-        generators = map(np.random.default_rng, range(N_INPUTS))
-        yield from (made_up(ports, rng) for rng in generators)
+        for seed in range(N_INPUTS):
+            yield made_up(ports, np.random.default_rng(seed))
         return
-    shapes = {each["name"]: each["shape"] for each in metadata["inputs"]}
-    axes = {name: shape.index(-1) if -1 in shape else None for name, shape in shapes.items()}
+    axes = {}
+    for each in metadata["inputs"]:
+        axes[each["name"]] = each["shape"].index(-1) if -1 in each["shape"] else None
     samples = read_samples(options.inputs, metadata["name"], _ports(metadata, 1), axes)
-    yield from (samples.batch(ports, number * options.n_samples) for number in range(N_INPUTS))
+    for number in range(N_INPUTS):
+        yield samples.batch(ports, number * options.n_samples)
 
 
 def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
     """The inputs of the model at a number of samples."""
-    return [
-        Port(each["name"], tuple(n_samples if n < 0 else n for n in each["shape"]), DATATYPES[each["datatype"]])
-        for each in metadata["inputs"]
-    ]
+    ports = []
+    for each in metadata["inputs"]:
+        shape = tuple(n_samples if n < 0 else n for n in each["shape"])  # -1 is the axis of samples
+        ports.append(Port(each["name"], shape, DATATYPES[each["datatype"]]))
+    return ports
 
 
 def _request(inputs: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
     """The body and the headers of a request."""
-    parts = [array.tobytes() for array in inputs.values()]
-    entries = [
-        {
-            "name": name,
-            "datatype": DATATYPE_OF[array.dtype.name],
-            "shape": array.shape,
-            "parameters": {"binary_data_size": len(part)},
-        }
-        for (name, array), part in zip(inputs.items(), parts, strict=True)
-    ]
+    parts = []
+    entries = []
+    for name, array in inputs.items():
+        parts.append(array.tobytes())
+        entries.append(
+            {
+                "name": name,
+                "datatype": DATATYPE_OF[array.dtype.name],
+                "shape": array.shape,
+                "parameters": {"binary_data_size": array.nbytes},
+            }
+        )
     head = msgspec.json.encode({"inputs": entries, "parameters": {"binary_data_output": True}})
     headers = {"Inference-Header-Content-Length": str(len(head)), "Content-Type": "application/octet-stream"}
     return b"".join([head, *parts]), headers

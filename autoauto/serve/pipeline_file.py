@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from autoauto.exporters.onnx_stages import SCHEMA, ModelPort, PipelineFile, PipelineFiles, StageFile
+from autoauto.exporters.onnx_stages import SCHEMA, PipelineFile, PipelineFiles, StageFile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import brief
 from autoauto.records.files.json import from_json, from_plain
@@ -58,10 +59,10 @@ def _problems(file: PipelineFile) -> Iterator[str]:
     if not (isfinite(file.samples_per_s) and file.samples_per_s > 0):
         yield f"samples_per_s must be a finite number above 0, got {file.samples_per_s}"
     for name, ports in (("inputs", file.inputs), ("outputs", file.outputs)):
-        yield from _problems_of_ports([Port(*port[:3]) for port in map(_fields, ports)], name)
+        yield from _problems_of_ports([Port(port.name, port.shape, port.dtype) for port in ports], name)
         for index, port in enumerate(ports):
             axis = port.batch_axis
-            if axis is not None and not (0 <= axis < len(port.shape) and not port.shape[axis] % file.batch_size):
+            if axis is not None and not (0 <= axis < len(port.shape) and port.shape[axis] % file.batch_size == 0):
                 yield f"{name}[{index}].batch_axis must be an axis of {[*port.shape]} with samples, got {axis}"
     if not file.pipelines:
         yield "pipelines must be 1 or more, got none"
@@ -72,18 +73,15 @@ def _problems(file: PipelineFile) -> Iterator[str]:
         yield from _problems_of_stages(file, pipeline, where)
 
 
-def _fields(port: ModelPort) -> tuple[Any, ...]:
-    return port.name, port.shape, port.dtype, port.batch_axis
-
-
 def _problems_of_numbers(pipeline: PipelineFiles, where: str) -> Iterator[str]:
     if not (isfinite(pipeline.period_s) and pipeline.period_s > 0):
         yield f"{where}.period_s must be a finite number above 0, got {pipeline.period_s}"
     if not pipeline.stages:
         yield f"{where}.stages must be 1 or more, got none"
-    counts = [(f"{where}.n_replicas", pipeline.n_replicas)]
-    counts += [(f"{where}.stages[{i}].n_replicas", stage.n_replicas) for i, stage in enumerate(pipeline.stages)]
-    for name, count in counts:
+    counts = {f"{where}.n_replicas": pipeline.n_replicas}
+    for i, stage in enumerate(pipeline.stages):
+        counts[f"{where}.stages[{i}].n_replicas"] = stage.n_replicas
+    for name, count in counts.items():
         if not 1 <= count <= MAX_DEVICES:
             yield f"{name} must be a number from 1 to {MAX_DEVICES:,}, got {count}"
     for i, stage in enumerate(pipeline.stages):
@@ -103,7 +101,7 @@ def _problems_of_placement(pipeline: PipelineFiles, where: str) -> Iterator[str]
     for number, devices in enumerate(pipeline.placement):
         if len(devices) != n_devices:
             yield f"{where}.placement[{number}] must have {n_devices} devices, one for each stage, got {len(devices)}"
-    for device in (device for devices in pipeline.placement for device in devices):
+    for device in chain.from_iterable(pipeline.placement):
         if not all(0 <= number < MAX_DEVICES for number in device):
             yield f"{where}.placement must have numbers of devices from 0, got {[*device]}"
 
@@ -111,7 +109,8 @@ def _problems_of_placement(pipeline: PipelineFiles, where: str) -> Iterator[str]
 def _problems_of_stages(file: PipelineFile, pipeline: PipelineFiles, where: str) -> Iterator[str]:
     """Stages follow each other, and every tensor that is read or sent comes from an earlier stage or the caller."""
     stop = 0
-    arrived = known = {port.name for port in file.inputs}
+    known = {port.name for port in file.inputs}  # what the caller or any stage so far has written
+    arrived = known  # what reaches the stage: the stage before it sends no more than it says
     for number, stage in enumerate(pipeline.stages):
         path = f"{where}.stages[{number}]"
         yield from _problems_of_a_stage(stage, path)
@@ -119,15 +118,15 @@ def _problems_of_stages(file: PipelineFile, pipeline: PipelineFiles, where: str)
             yield f"{path}.layers must be a range that begins at {stop}, got {[*stage.layers]}"
         stop = stage.layers[1]
         outputs = {port["name"] for port in stage.outputs}
-        for name, what, there in (
-            ("inputs", {port["name"] for port in stage.inputs}, arrived),
-            ("sends", {*stage.sends}, known | outputs),
-        ):
-            if missing := what - there:
-                yield f"{path}.{name} must be tensors that reach the stage or that it writes, got {min(missing)!r:.80}"
         known = known | outputs
-        arrived = {*stage.sends}
-    if missing := {port.name for port in file.outputs} - arrived:
+        not_read = {port["name"] for port in stage.inputs} - arrived
+        not_sent = set(stage.sends) - known
+        for name, missing in (("inputs", not_read), ("sends", not_sent)):
+            if missing:
+                yield f"{path}.{name} must be tensors that reach the stage or that it writes, got {min(missing)!r:.80}"
+        arrived = set(stage.sends)
+    missing = {port.name for port in file.outputs} - arrived
+    if missing:
         yield f"the last stage of {where} must send all outputs of the model, {min(missing)!r:.80} is missing"
 
 

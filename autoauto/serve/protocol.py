@@ -22,8 +22,17 @@ from autoauto.records.units import Array
 
 DATATYPES = {
     "BOOL": "bool",
-    **{f"{sign}INT{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},
-    **{f"FP{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
 }
 """The element types of the protocol that a model's tensors may have, each with NumPy's name."""
 DATATYPE_OF = {dtype: name for name, dtype in DATATYPES.items()}
@@ -73,20 +82,24 @@ class ServedTensor:
 
     def shape_of(self, n_samples: int) -> tuple[int, ...]:
         """The shape at a number of samples."""
-        axis = self.batch_axis
-        return tuple(self.length * n_samples if i == axis else size for i, size in enumerate(self.shape))
+        shape = list(self.shape)
+        if self.batch_axis is not None:
+            shape[self.batch_axis] = self.length * n_samples
+        return tuple(shape)
 
     def samples(self, array: Array, start: int, stop: int) -> Array:
         """A view of samples `start` to `stop` of an array; all of it where there is no batch axis."""
         if self.batch_axis is None:
             return array
-        samples = slice(start * self.length, stop * self.length)
-        return array[(*(slice(None),) * self.batch_axis, samples)]
+        whole_axes = (slice(None),) * self.batch_axis
+        return array[(*whole_axes, slice(start * self.length, stop * self.length))]
 
     @property
     def metadata(self) -> dict[str, Any]:
         """Name, type and shape as model metadata have them; -1 is a length that the request decides."""
-        shape = [-1 if axis == self.batch_axis or self.data_dependent else n for axis, n in enumerate(self.shape)]
+        shape = [-1] * len(self.shape) if self.data_dependent else list(self.shape)
+        if self.batch_axis is not None:
+            shape[self.batch_axis] = -1
         return {"name": self.name, "datatype": DATATYPE_OF[self.dtype], "shape": shape}
 
 
@@ -173,14 +186,16 @@ def read_request(
             raise ValueError(f"it has more than {MAX_NAMES} names and texts")
         head = msgspec.json.decode(memoryview(body)[:n_json], type=_Head)
         general = _part(head.parameters, dict[str, Any])
-        given = [
-            _Given(each.name, _part(each.shape, tuple[int, ...]), each.datatype, _parameters(each), each.data)
-            for each in head.inputs
-        ]
+        given = []
+        for each in head.inputs:
+            shape = _part(each.shape, tuple[int, ...])
+            given.append(_Given(each.name, shape, each.datatype, _parameters(each), each.data))
         wanted = [(each.name, _parameters(each)) for each in head.outputs]
     except (ValueError, RecursionError) as error:  # also wrong fields, and bytes that are no text
         raise BadInput(f"the request must be the JSON object of an inference request: {error}") from error
-    _check_parameters(general, *(each.parameters for each in given), *(each for _, each in wanted))
+    _check_parameters([general])
+    _check_parameters([tensor.parameters for tensor in given])
+    _check_parameters([parameters for _, parameters in wanted])
     _check_samples(given, inputs, max_samples)
     arrays = _arrays(given, body, n_json, {port.name: port for port in inputs})
     binary = general.get("binary_data_output") is True
@@ -193,7 +208,7 @@ def _parameters(entry: _Tensor | _Output) -> dict[str, Any]:
 
 
 def _part(text: msgspec.Raw, kind: Any) -> Any:
-    """A shape or parameters; nothing else is as long as data."""
+    """Read a shape or parameters, which may not be as long as data."""
     if len(memoryview(text)) > MAX_PART_BYTES:
         raise ValueError(f"a shape or parameters have more than {MAX_PART_BYTES} bytes")
     return msgspec.json.decode(text, type=kind)
@@ -209,7 +224,7 @@ def _json_length(text: str | None, n_bytes: int) -> int:
     return int(text)
 
 
-def _check_parameters(*parameters: Mapping[str, Any]) -> None:
+def _check_parameters(parameters: Sequence[Mapping[str, Any]]) -> None:
     for name, what in _NOT_HERE.items():
         if any(each.get(name) for each in parameters):
             raise BadInput(f"this server has no {what}, got the parameter {name}; leave it out")
@@ -241,23 +256,31 @@ def _check_shape(tensor: _Given, port: ServedTensor) -> None:
     """Raise for another type, or a shape that the model has at no number of samples."""
     if DATATYPES.get(tensor.datatype) != port.dtype:
         raise BadInput(f"input {port.name!r} must be {DATATYPE_OF[port.dtype]}, got {tensor.datatype!r:.40}")
-    axis = port.batch_axis
-    length = tensor.shape[axis] if axis is not None and axis < len(tensor.shape) else 0
-    n_samples = length // port.length if axis is not None else 1
+    n_samples = 1
+    wanted = str(port.metadata["shape"])
+    if port.batch_axis is not None:
+        n_samples = _n_samples_of(tensor.shape, port.batch_axis, port)
+        if port.length > 1:
+            wanted += f", where -1 is {port.length} for each sample"
     if n_samples < 1 or tensor.shape != port.shape_of(n_samples):
-        times = "" if axis is None or port.length == 1 else f", where -1 is {port.length} for each sample"
-        wanted = f"{port.metadata['shape']}{times}"
         raise BadInput(f"input {port.name!r} must have the shape {wanted}, got {list(tensor.shape)!r:.80}")
 
 
 def _check_samples(tensors: Sequence[_Given], ports: Sequence[ServedTensor], max_samples: int | None) -> None:
     """Raise for more samples than a request may hold, before they are read."""
-    axes = {port.name: (port.batch_axis, port.length) for port in ports if port.batch_axis is not None}
-    for name, shape, *_ in tensors:
-        axis, length = axes.get(name, (len(shape), 1))
-        n = shape[axis] // length if axis < len(shape) else 0
-        if max_samples is not None and n > max_samples:
-            raise BadInput(f"a request may hold {max_samples} samples, got {n}; try several requests")
+    port_named = {port.name: port for port in ports}
+    for tensor in tensors:
+        port = port_named.get(tensor.name)
+        if max_samples is None or port is None or port.batch_axis is None:
+            continue
+        n_samples = _n_samples_of(tensor.shape, port.batch_axis, port)
+        if n_samples > max_samples:
+            raise BadInput(f"a request may hold {max_samples} samples, got {n_samples}; try several requests")
+
+
+def _n_samples_of(shape: tuple[int, ...], axis: int, port: ServedTensor) -> int:
+    """The number of samples along an axis of a shape; 0 where it has no such axis."""
+    return shape[axis] // port.length if axis < len(shape) else 0
 
 
 def _from_bytes(tensor: _Given, port: ServedTensor, rest: memoryview, n_bytes: object) -> Array:
@@ -276,11 +299,12 @@ def _from_bytes(tensor: _Given, port: ServedTensor, rest: memoryview, n_bytes: o
 
 def _from_json(tensor: _Given, port: ServedTensor) -> Array:
     """The data of a tensor in JSON, in one list or in nested ones."""
+    # Elements are counted by commas before any becomes an object of Python.
     text = bytes(tensor.data).lstrip()
     if not text:
         raise BadInput(f"input {port.name!r} must have data, or binary_data_size among its parameters; got neither")
     kind: Any = {"b": bool, "f": float}.get(np.dtype(port.dtype).kind, int)
-    is_nested = text[1:2].isspace() * text[1:256].lstrip().startswith(b"[") or text[1:2] == b"["
+    is_nested = text[1:256].lstrip().startswith(b"[")
     n_elements = text.count(b",") + 1
     if n_elements != prod(tensor.shape):
         raise BadInput(f"input {port.name!r} must have the data of shape {list(tensor.shape)}, got {n_elements}")
@@ -294,45 +318,54 @@ def _from_json(tensor: _Given, port: ServedTensor) -> Array:
                 array = _from_list(text, kind, np.empty(n_elements, port.dtype))
     except (ValueError, ArithmeticError, RecursionError) as error:  # also lists of unequal lengths, and overflow
         raise BadInput(f"input {port.name!r} must hold numbers of {DATATYPE_OF[port.dtype]}: {error}"[:400]) from error
-    if array.shape != (tensor.shape if is_nested else (prod(tensor.shape),)):
-        given = list(array.shape) if is_nested else array.size
+    if is_nested and array.shape != tensor.shape:
+        given = list(array.shape)
         raise BadInput(f"input {port.name!r} must have the data of shape {list(tensor.shape)}, got {given}")
     return array.reshape(tensor.shape)
 
 
 def _from_list(text: bytes, kind: Any, array: Array) -> Array:
     """Read a list of as many numbers as an array has, some at a time."""
-    text, start, n_read = text.strip(), 1, 0
+    text = text.strip()
     if not (text.startswith(b"[") and text.endswith(b"]")):
         raise ValueError("a list is wanted")
-    n_bytes = CHUNK_ELEMENTS * 8
+    chunk_bytes = CHUNK_ELEMENTS * 8
+    start = 1  # behind the bracket
+    n_read = 0
     while start < len(text):
-        stop = text.find(b",", start + n_bytes)
-        stop = len(text) - 1 if stop < 0 else stop
+        # A chunk ends at a comma, the last one at the closing bracket.
+        stop = text.find(b",", start + chunk_bytes)
+        if stop < 0:
+            stop = len(text) - 1
         numbers = msgspec.json.decode(b"[" + text[start:stop] + b"]", type=list[kind])
         array[n_read : n_read + len(numbers)] = np.array(numbers, array.dtype)
-        start, n_read = stop + 1, n_read + len(numbers)
+        n_read += len(numbers)
+        start = stop + 1
+    if n_read < array.size:  # an empty list has as many commas as one of one number; the array is not set then
+        raise ValueError("a number is missing")
     return array
 
 
 def _n_samples(arrays: Mapping[str, Array], inputs: Sequence[ServedTensor]) -> int:
-    counts = {
-        port.name: arrays[port.name].shape[port.batch_axis] // port.length
-        for port in inputs
-        if port.batch_axis is not None
-    }
-    if len({*counts.values()}) > 1:
+    counts = {}
+    for port in inputs:
+        if port.batch_axis is not None:
+            counts[port.name] = _n_samples_of(arrays[port.name].shape, port.batch_axis, port)
+    if len(set(counts.values())) > 1:
         given = ", ".join(f"{n} of {name}" for name, n in counts.items())
         raise BadInput(f"all inputs must have the same number of samples, got {given}"[:400])
-    return next(iter(counts.values()), inputs[0].batch_size if inputs else 1)
+    if counts:
+        return next(iter(counts.values()))
+    return inputs[0].batch_size if inputs else 1
 
 
 def _choices(
     wanted: Sequence[tuple[str, Mapping[str, Any]]], outputs: Sequence[ServedTensor], binary: bool
 ) -> tuple[OutputChoice, ...]:
     """The outputs that are wanted, by default all."""
-    known, names = [port.name for port in outputs], [name for name, _ in wanted]
-    if len({*names}) < len(names) or not {*names} <= {*known}:
+    known = [port.name for port in outputs]
+    names = [name for name, _ in wanted]
+    if len(set(names)) < len(names) or not set(names) <= set(known):
         raise BadInput(f"the outputs must be of {', '.join(known)}, each once, got {', '.join(names)}"[:400])
     if not names:
         return tuple(OutputChoice(name, binary) for name in known)
@@ -360,13 +393,15 @@ def write_response(
         else:
             entry["data"] = _as_list(array.ravel())
         entries.append(entry)
-    head = {"model_name": model, "model_version": version, "outputs": entries}
-    text = msgspec.json.encode(head | ({"id": request.id} if request.id else {}))
+    head: dict[str, Any] = {"model_name": model, "model_version": version, "outputs": entries}
+    if request.id:
+        head["id"] = request.id
+    text = msgspec.json.encode(head)
     return [text, *binary], len(text) if binary else None
 
 
 def _as_list(array: Array) -> msgspec.Raw:
-    """A list in JSON, of some numbers at a time."""
+    """Write numbers as a list in JSON, some at a time."""
     starts = range(0, array.size, CHUNK_ELEMENTS)
     parts = [msgspec.json.encode(array[start : start + CHUNK_ELEMENTS].tolist())[1:-1] for start in starts]
     return msgspec.Raw(b"[" + b",".join(parts) + b"]")

@@ -52,9 +52,9 @@ def root_response(model: ServedModel, base: str, accept: str, *, is_ready: bool)
 def _page(facts: dict[str, Any]) -> str:
     state = "ready" if facts["ready"] else "not ready"
     inputs = ", ".join(f"{port['name']}, {port['datatype']} {port['shape']}" for port in facts["inputs"])
-    links = "".join(
-        f"<li>{escape(name)}: <a href='{escape(url)}'>{escape(url)}</a></li>" for name, url in facts["links"].items()
-    )
+    links = ""
+    for name, url in facts["links"].items():
+        links += f"<li>{escape(name)}: <a href='{escape(url)}'>{escape(url)}</a></li>"
     return (
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(facts['model'])}</title>"
         f"<h1>{escape(facts['model'])}</h1><p>Served by {escape(facts['server'])}, {state}: {escape(_PROTOCOL)}. "

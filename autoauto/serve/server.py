@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
+from autoauto.http.application import Address, serving
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
-from autoauto.http.connections import Answers, Connections, answered, listen, note_errors, raise_descriptors
-from autoauto.http.responses import json_response, silent_logger, unhurried
+from autoauto.http.connections import Answers, Connections, answered
+from autoauto.http.hosts import check_host
+from autoauto.http.responses import json_response, unhurried
 from autoauto.processes.circles import collect_often
-from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.installation import VERSION
 from autoauto.serve.artifact import Artifact
@@ -41,12 +41,10 @@ if TYPE_CHECKING:
 MODEL_VERSION = "1"
 MIN_STALL_S, STALL_PERIODS = 30.0, 50.0
 """Pipelines that give no outputs for that long, though they have a micro-batch, hang."""
-KEEPALIVE_S = 75.0
-"""The time after which a connection without a whole head of a request is closed."""
 SHUTDOWN_S = 10.0
 """The time that clients have to take the last answers."""
 MIN_ANSWERS_BYTES = 128 << 20
-"""All answers together that wait to be read may have so many bytes, or those of all micro-batches twice."""
+"""The limit of the bytes of all answers that wait to be read is this, or twice those of all micro-batches."""
 MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
 """By default a body may hold a micro-batch whose numbers take so many times their bytes, as they may in JSON."""
 
@@ -100,32 +98,17 @@ async def serve(
         OutOfMemory: a stage does not fit its device.
         WorkerLost: the processes end again and again.
     """
-    from aiohttp import web
-
-    raise_descriptors()
     collect_often()
-    note_errors(asyncio.get_running_loop(), log)
     server = Server(artifact, options, log)
-    runner = web.AppRunner(
-        server.app(),
-        access_log=None,
-        logger=silent_logger(),
-        handler_cancellation=True,
-        keepalive_timeout=KEEPALIVE_S,
-        shutdown_timeout=SHUTDOWN_S,
-        auto_decompress=False,
-    )
-    await runner.setup()
-    try:
-        url = await server.listen(runner, options)
+    address = Address(options.host, options.port)
+    async with serving(server.app(), address, log, server.stop, SHUTDOWN_S, handler_cancellation=True) as (
+        server.connections,
+        url,
+    ):
         n_processes = artifact.model.n_pipelines * artifact.model.n_processes
-        log(f"starting {n_processes} process{'es' * (n_processes > 1)} of {artifact.model.name}")
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, server.stop)
+        processes = f"{n_processes} processes" if n_processes > 1 else "1 process"
+        log(f"starting {processes} of {artifact.model.name}")
         await server.run(lambda: on_ready(url))
-    finally:
-        server.close()
-        await runner.cleanup()
 
 
 class Server:
@@ -135,22 +118,28 @@ class Server:
         artifact: what is served.
         options: see `ServerOptions`.
         log: is called with a line about what went wrong.
+
+    Attributes:
+        connections: of its clients; None before it listens.
     """
 
     def __init__(self, artifact: Artifact, options: ServerOptions, log: Callable[[str], None]) -> None:
-        self._model, self._log, self._loop = artifact.model, log, asyncio.get_running_loop()
-        model, batch_size = self._model, self._model.batch_size
+        self._model = model = artifact.model
+        self._log = log
+        self._loop = asyncio.get_running_loop()
+        batch_size = model.batch_size
         max_queue = options.max_queue or max(8 * batch_size * model.n_pipelines, 64)
+        # By default a sample waits for company a tenth of a period.
         delay_s = model.period_s / 10 if options.max_delay_s is None else options.max_delay_s
         self._batcher = Batcher(model, max_queue, delay_s)
         max_bytes = options.max_request_bytes or max(JSON_FACTOR * model.sample_bytes * batch_size, MIN_REQUEST_BYTES)
+        # Bodies may hold all samples that wait or are computed, and a few requests more that arrive.
         max_samples = max_queue + self._batcher.capacity * batch_size
         self._bodies = Bodies(max_bytes, max_samples * model.sample_bytes + 4 * max_bytes, options.body_s)
         self._answers = Answers(
             max(2 * self._batcher.capacity * batch_size * model.answer_bytes, MIN_ANSWERS_BYTES), options.answer_s
         )
-        self._connections: Connections | None = None
-        self._listener: asyncio.Server | None = None
+        self.connections: Connections | None = None
         self._metrics = ServerMetrics(model, self._batcher)
         self._engine = PipelineEngine(artifact, self)
         self._hosts = frozenset((options.host, gethostname(), *options.allowed_hosts))
@@ -164,7 +153,7 @@ class Server:
         """The application with all its paths."""
         from aiohttp import web
 
-        app = web.Application(middlewares=[answered(lambda: self._connections, self._answer)])
+        app = web.Application(middlewares=[answered(lambda: self.connections, self._answer)])
         app.router.add_get("/", self._root)
         app.router.add_get("/v2", self._server_metadata)
         app.router.add_get("/v2/health/live", self._live)
@@ -175,20 +164,6 @@ class Server:
             app.router.add_get(f"{path}/ready", self._ready)
             app.router.add_post(f"{path}/infer", self._infer)
         return app
-
-    async def listen(self, runner: web.AppRunner, options: ServerOptions) -> str:
-        """Take connections; returns the URL.
-
-        Raises:
-            BadInput: the address is taken, or there is no such host.
-        """
-        self._connections, self._listener, url = await listen(runner, options.host, options.port)
-        return url
-
-    def close(self) -> None:
-        """Take no more connections."""
-        if self._listener is not None:
-            self._listener.close()
 
     async def run(self, on_ready: Callable[[], None]) -> None:
         """Start the processes, answer requests until `stop`, and end the processes.
@@ -241,8 +216,8 @@ class Server:
         if dependence is not None and self._batcher.dependence is None:
             self._batcher.dependence = dependence
             self._log(f"a request must hold {self._model.batch_size} samples, because {dependence}")
-        if self._connections is not None:
-            self._connections.make_room()
+        if self.connections is not None:
+            self.connections.make_room()
         self._is_ready = True
         self._metrics.ready.set(1)
         self._changed.set()
@@ -286,7 +261,7 @@ class Server:
         """Hand over the micro-batches that are due, and come back when the next one is."""
         now_s = self._loop.time()
         while self._is_ready and (batch := self._batcher.next(now_s)) is not None:
-            if len(self._batcher.in_flight) == 1:
+            if len(self._batcher.in_flight) == 1:  # before, nothing was computed that could hang
                 self._progress_s = now_s
             self._engine.submit(batch)
         if self._timer is not None:
@@ -299,11 +274,7 @@ class Server:
         from aiohttp import web
 
         try:
-            if not is_allowed_host(request.headers.get("Host", ""), self._hosts):
-                raise BadInput(
-                    f"the Host header must be an address, localhost or a name of this server, got "
-                    f"{request.headers.get('Host', '')!r:.80}; try serve --allow-host"
-                )
+            check_host(request.headers.get("Host", ""), self._hosts, "serve --allow-host")
             response: web.StreamResponse = await handler(request)
         except AutoautoError as error:
             response = _error_response(_STATUS.get(type(error), 400), str(error))
@@ -370,8 +341,9 @@ class Server:
             raise web.HTTPNotFound(reason=f"the model here is {self._model.name}")
 
     async def _root(self, request: web.Request) -> web.Response:
-        base, accept = f"{request.scheme}://{request.host}", request.headers.get("Accept", "")
-        return root_response(self._model, base, accept, is_ready=self._is_ready and not self._is_stopping)
+        base = f"{request.scheme}://{request.host}"
+        is_ready = self._is_ready and not self._is_stopping
+        return root_response(self._model, base, request.headers.get("Accept", ""), is_ready=is_ready)
 
     async def _live(self, _: web.Request) -> web.Response:
         return json_response({"live": True})
@@ -396,7 +368,7 @@ class Server:
 
 
 def _error_response(status: int, message: str) -> web.Response:
-    """An error as the protocol has it; where a later request may succeed it says so."""
+    """An error in the form of the protocol, with Retry-After if a later request may succeed."""
     response = json_response({"error": message}, status)
     if status in (429, 503):
         response.headers["Retry-After"] = "1"

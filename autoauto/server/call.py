@@ -27,7 +27,7 @@ ReadSearches = Callable[[], Sequence[Mapping[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What all requests have in common.
+    """The parts of the service that all requests share.
 
     Attributes:
         database: of the service.
@@ -93,7 +93,7 @@ class Call(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a handler answers.
+    """The answer of a handler.
 
     Attributes:
         status: of HTTP.

@@ -30,13 +30,13 @@ from autoauto.space.requests.problem import FILE_OPTIONS, files_of, with_files
 from autoauto.space.requests.request import SearchRequest
 
 TIMEOUT_S = 150.0
-"""Longer than a server runs a command, so that it says itself that one takes longer."""
+"""Maximum time for an answer: longer than a server runs a command, so that the server itself reports a slow one."""
 CONNECT_S = 2.0
 """The time that one try to connect may take."""
 PATIENCE_S = 10.0
 """The time for which a server that cannot be reached is tried again."""
 WORD_S = 2.0
-"""The time after which whoever waits for a server is told so."""
+"""The time after which a client that waits for a server says so."""
 POLL_S = 0.5
 _RETRY_S = 0.5
 _LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -55,7 +55,7 @@ class Fetched(NamedTuple):
 
 
 class PrintedAnswer(NamedTuple):
-    """What a command has written, how it ended, and what it printed beside it."""
+    """The file that a command has written, its exit code, and what it printed."""
 
     content: bytes
     exit_code: int
@@ -150,9 +150,14 @@ class Client:
         if cluster is not None:
             _check_file("cluster", str(cluster))  # before the server is asked
         given = {**options, "model": self.uploaded("model", str(model))}
-        given |= {} if cluster is None else {"cluster": self.uploaded("cluster", str(cluster))}
-        given |= {name: self.uploaded(name, str(options[name])) for name in FILE_OPTIONS if options.get(name)}
-        return self._submitted(given | ({} if space is None else {"space": dict(space)}))
+        if cluster is not None:
+            given["cluster"] = self.uploaded("cluster", str(cluster))
+        for name in FILE_OPTIONS:
+            if options.get(name):
+                given[name] = self.uploaded(name, str(options[name]))
+        if space is not None:
+            given["space"] = dict(space)
+        return self._submitted(given)
 
     def submit(self, request: SearchRequest, labels: Mapping[str, str] | None = None) -> ServerSearch:
         """Ask for a search; its model, its cluster and others are uploaded where they are files.
@@ -247,7 +252,7 @@ class Client:
         return answer
 
     def printed(self, path: str) -> PrintedAnswer:
-        """What a command writes of a search, on the server.
+        """The output of a command that the server runs over a search.
 
         Raises:
             Refused, ServerError: as `ask`.
@@ -266,18 +271,20 @@ class Client:
         Raises:
             Refused, ServerError: as `ask`.
         """
-        start_s, on_wait = monotonic(), self.on_wait
+        start_s = monotonic()
+        on_wait = self.on_wait
         while True:
             try:
                 return self._fetch(method, path, body)
             except ServerError as error:
                 waited_s = monotonic() - start_s
+                # A cause is there where a later request may succeed; an answer of HTTP says that the server is busy.
                 patience_s = WAIT_S if isinstance(error.__cause__, HTTPError) else self.patience_s
                 if not error.__cause__ or waited_s > patience_s:
                     raise
             if on_wait is not None and waited_s > WORD_S:
                 on_wait(f"waiting for {self.url}, {patience_s:g} s at most")
-                on_wait = None
+                on_wait = None  # once a request
             sleep(_RETRY_S * uniform(0.5, 1.5))
 
     def _fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None) -> Fetched:
@@ -319,7 +326,7 @@ class Client:
         return ServerError(f"{self.url} must be a server of autoauto, it answers otherwise; check --server")
 
     def _opener(self) -> OpenerDirector:
-        """Proxies of the environment are for other machines."""
+        """Make what opens URLs; proxies of the environment are used for other machines only."""
         handlers = [_QuickHTTP(), _QuickHTTPS()]
         if urlsplit(self.url).hostname in _LOCAL:
             return build_opener(ProxyHandler({}), *handlers)
@@ -363,7 +370,7 @@ class ServerSearch:
         return self.client.printed(f"/v1/searches/{self.id}/report?as={form}").content
 
     def explain(self) -> str:
-        """Why the best won, what limits it, and why others lost."""
+        """An explanation in words: why the best won, what limits it, and why others lost."""
         return self.client.printed(f"/v1/searches/{self.id}/explain?as=text").content.decode()
 
     def export(self, to: str, folder: str | Path) -> None:
@@ -413,7 +420,7 @@ class _QuickConnection(HTTPConnection):
 
 
 class _QuickTLSConnection(HTTPSConnection):
-    """As `_QuickConnection`, by TLS."""
+    """A `_QuickConnection` by TLS."""
 
     @override
     def connect(self) -> None:
@@ -421,7 +428,8 @@ class _QuickTLSConnection(HTTPSConnection):
 
 
 def _connect_soon(connection: HTTPConnection, connect: Callable[[], None]) -> None:
-    answer_s, connection.timeout = connection.timeout, CONNECT_S
+    answer_s = connection.timeout
+    connection.timeout = CONNECT_S
     try:
         connect()
     except TimeoutError as error:
@@ -447,7 +455,7 @@ _SUFFIXES = {"model": (".onnx", ".gguf", ".json", ".pb", ".pt", ".pth"), "cluste
 
 
 def _check_file(what: str, given: str) -> bool:
-    """Whether a model, cluster or another is a file of this machine; else it is a name.
+    """True if a model, a cluster or another input is a file of this machine; else it is a name.
 
     Raises:
         BadInput: it is written as a path but is no file, or it is a model in several files.

@@ -159,6 +159,13 @@ def test_data_of_another_kind_or_shape_is_refused(data: str) -> None:
         read_request(body.encode(), None, (port("i", 1, 1, batch_size=1, dtype="int8"),), OUTPUTS)
 
 
+def test_no_data_is_not_the_one_number_of_a_shape() -> None:
+    """It has as many commas; the number would be whatever lay in memory."""
+    body = b'{"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": []}]}'
+    with pytest.raises(BadInput, match="input 'x' must hold numbers of FP32: a number is missing"):
+        read_request(body, None, (port("x", 1, batch_size=1),), OUTPUTS)
+
+
 def test_a_float_that_its_type_does_not_have_is_refused() -> None:
     body = b'{"inputs": [{"name": "h", "shape": [1], "datatype": "FP16", "data": [1e6]}]}'
     with pytest.raises(BadInput, match="must hold numbers of FP16"):

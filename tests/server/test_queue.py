@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,12 +11,15 @@ import pytest
 from optuna.distributions import IntDistribution
 from optuna.study import StudyDirection
 from optuna.trial import create_trial
+from sqlalchemy import Connection, Row, select
 from sqlalchemy.event import listen
 
 from autoauto.cli.commands.studies import search
 from autoauto.cli.submission import request_of_json
 from autoauto.records.errors import BadInput
-from autoauto.server.store.queue import MAX_ATTEMPTS, Lease, Queue, Standing, n_before
+from autoauto.server.store import searches
+from autoauto.server.store.asked import read_submission
+from autoauto.server.store.queue import MAX_ATTEMPTS, Lease, LeaseKey, Queue, Standing, n_before
 from autoauto.server.store.searches import (
     Conflict,
     Forbidden,
@@ -264,6 +268,77 @@ def test_silent_losses_count_too_unless_a_trial_was_added(database: ServiceDatab
     assert state(database, search_id) == "failed"
 
 
+def ended_by_its_worker(database: ServiceDatabase, search_id: str) -> None:
+    queue = Queue(database)
+    assert queue.finish(claimed(queue), SearchState.FINISHED, {"best": None}, "", 1.0)
+    assert not queue.finish(LeaseKey(search_id, "lost"), SearchState.FAILED, None, "late", 1.0)
+
+
+def ended_by_a_worker_that_is_killed_again_and_again(database: ServiceDatabase, _: str) -> None:
+    queue = Queue(database)
+    for _attempt in range(MAX_ATTEMPTS):
+        queue.release(claimed(queue), "killed by signal 9", is_lost=True)
+
+
+def ended_by_leases_that_run_out(database: ServiceDatabase, _: str) -> None:
+    queue = Queue(database)
+    for _attempt in range(MAX_ATTEMPTS):
+        claimed(queue)
+        age_leases(database)
+    assert queue.claim() is None
+
+
+def ended_by_its_holder(database: ServiceDatabase, search_id: str) -> None:
+    for _ in range(2):
+        stop_search(database, MARY, search_id)
+
+
+def ended_by_an_administrator(database: ServiceDatabase, search_id: str) -> None:
+    stop_search(database, ROOT_USER, search_id)
+
+
+@pytest.mark.parametrize(
+    ("end", "state_then"),
+    [
+        (ended_by_its_worker, "finished"),
+        (ended_by_a_worker_that_is_killed_again_and_again, "failed"),
+        (ended_by_leases_that_run_out, "failed"),
+        (ended_by_its_holder, "stopped"),
+        (ended_by_an_administrator, "stopped"),
+    ],
+)
+def test_every_end_of_a_search_is_reported_once_in_the_transaction_that_ends_it(
+    database: ServiceDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[ServiceDatabase, str], None],
+    state_then: str,
+) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    seen: list[tuple[str, str, str]] = []
+
+    def on_end(connection: Connection, row: Row[Any]) -> None:
+        stored = connection.scalar(select(SEARCHES.c.state).where(SEARCHES.c.id == row.id))
+        seen.append((row.id, row.state, str(stored)))
+
+    monkeypatch.setattr(searches, "ON_END", (on_end,))
+    end(database, search_id)
+    assert seen == [(search_id, state_then, state_then)]
+
+
+def test_a_search_does_not_end_where_what_happens_then_fails(
+    database: ServiceDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+
+    def on_end(_connection: Connection, _row: Row[Any]) -> None:
+        raise Conflict("not now")
+
+    monkeypatch.setattr(searches, "ON_END", (on_end,))
+    with pytest.raises(Conflict, match="not now"):
+        stop_search(database, MARY, search_id)
+    assert state(database, search_id) == "waiting"
+
+
 def test_a_worker_that_ends_gives_its_search_back_at_no_cost(database: ServiceDatabase) -> None:
     submit(database, MARY, submission())
     queue = Queue(database)
@@ -309,6 +384,8 @@ def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: 
     assert (page.trials[0]["value"], page.trials[0]["x"]) == (1.0, 1)
     stop_search(database, MARY, ids[0])
     assert delete_search(database, MARY, ids[0])
+    with pytest.raises(NotFound, match="any more"):  # as when it was read just before
+        read_submission(database, ids[0])
     delete_trials(database, ids[0])
     delete_trials(database, ids[0])  # as when the client asks again
     names = {study.study_name for study in database.studies.get_all_studies()}

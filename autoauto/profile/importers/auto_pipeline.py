@@ -160,5 +160,5 @@ def _layer_from(layer: _LayerInfo) -> LayerProfile:
 
 
 def _plain(value: float) -> int | float:
-    """Whole numbers as integers, as in the files of auto_pipeline."""
+    """The value, as an integer if it is whole, as in the files of auto_pipeline."""
     return int(value) if value == int(value) else value

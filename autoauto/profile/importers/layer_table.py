@@ -25,11 +25,18 @@ from autoauto.profile.importers.recorded import (
     read_text,
 )
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MAX_NUMBER
 
 _NEEDED = ("name", "forward_s", "output_bytes")
 _COLUMNS = (
-    *("name", "forward_s", "backward_s", "parameter_bytes", "activation_bytes", "output_bytes"),
-    *("input_bytes", "batch_size"),
+    "name",
+    "forward_s",
+    "backward_s",
+    "parameter_bytes",
+    "activation_bytes",
+    "output_bytes",
+    "input_bytes",
+    "batch_size",
 )
 _WHAT = "a table of layers"
 Row = tuple[int, dict[str, str]]
@@ -56,7 +63,8 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
     for line, cells in rows:
         size = _batch_size(path, line, cells) if "batch_size" in columns else batch_size or 1
         earlier = layers.setdefault(size, [])
-        earlier.append(_layer(f"{path}, line {line}", cells, earlier[-1] if earlier else None))
+        bytes_before = earlier[-1].output_bytes if earlier else 0.0
+        earlier.append(_layer(f"{path}, line {line}", cells, bytes_before))
     return RecordedProfile(path.stem, {size: tuple(each) for size, each in layers.items()})
 
 
@@ -64,7 +72,7 @@ def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
     """The names of the columns, and the rows below them."""
     text = read_text(path, _WHAT)
     header = text.lstrip().partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)
+    delimiter = max(",;\t", key=header.count)  # names of columns have none of them
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines = _lines(path, reader, decimal_comma=delimiter != ",")
     line, columns = next(lines, (1, []))
@@ -85,19 +93,15 @@ def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
 
 def _lines(path: Path, reader: csv._reader, *, decimal_comma: bool) -> Iterator[tuple[int, list[str]]]:  # type: ignore[name-defined]
     """The lines that are not empty; in numbers, decimal commas become points."""
-    while True:
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise BadInput(f"{path}, line {reader.line_num}: {_WHAT} is CSV, {error}; correct it there") from error
-        if any(cell.strip() for cell in cells):
-            yield reader.line_num, [cell.replace(",", ".") if decimal_comma and i else cell for i, cell in _each(cells)]
-
-
-def _each(cells: list[str]) -> Iterator[tuple[int, str]]:
-    return enumerate(cell.strip() for cell in cells)
+    try:
+        for row in reader:
+            cells = [cell.strip() for cell in row]
+            if decimal_comma:  # not in the first column, which has names
+                cells[1:] = [cell.replace(",", ".") for cell in cells[1:]]
+            if any(cells):
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise BadInput(f"{path}, line {reader.line_num}: {_WHAT} is CSV, {error}; correct it there") from error
 
 
 def _cells(path: Path, columns: list[str], lines: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
@@ -114,19 +118,22 @@ def _batch_size(path: Path, line: int, cells: Mapping[str, str]) -> int:
     return int(text)
 
 
-def _layer(where: str, cells: Mapping[str, str], before: RecordedLayer | None) -> RecordedLayer:
+def _layer(where: str, cells: Mapping[str, str], bytes_before: float) -> RecordedLayer:
+    """The layer of a row; `bytes_before` are those that the layer before it writes."""
+
     def number(name: str, default: float = 0.0) -> float:
         text = cells.get(name, "")
         if not text and name not in _NEEDED:
             return default
-        value = number_in(text, f"{where}: {name}", **({"most": MAX_S} if name.endswith("_s") else {}))
+        value = number_in(text, f"{where}: {name}", MAX_S if name.endswith("_s") else MAX_NUMBER)
         if name.endswith("_bytes") and value % 1:  # 1.234 may be meant as 1234
             raise BadInput(f"{where}: {name} must be a whole number, got {text[:40]!r}; write it without separators")
         return value
 
     if not cells["name"]:
         raise BadInput(f"{where}: a layer must have a name; add it")
-    inputs, outputs = number("input_bytes", before.output_bytes if before else 0.0), number("output_bytes")
+    inputs = number("input_bytes", bytes_before)
+    outputs = number("output_bytes")
     activations = number("activation_bytes")
     return RecordedLayer(
         name=cells["name"],

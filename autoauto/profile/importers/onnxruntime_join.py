@@ -16,7 +16,7 @@ both share a stage; hence the time of a node is never on the other side of a cut
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import inf
@@ -32,9 +32,9 @@ from autoauto.records.layers import LayerGraph, Tensor
 from autoauto.records.units import Precision
 
 MAX_UNNAMED = 0.5
-"""Share of the time that nodes may have which are recognised by their neighbours only."""
+"""Maximum share of the time of nodes that are recognised by their neighbours only."""
 MAX_FOREIGN = 0.1
-"""Share of the time that products may have which the file has not."""
+"""Maximum share of the time of products that are not in the file."""
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LSTM", "GRU", "RNN"})
 _ADDED = re.compile(r"^fused |(_nchwc|_token_\d+)$")
 
@@ -47,9 +47,16 @@ class JoinedNodes(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """The layer of a node, where it is known; whether the file has the node itself, and it writes an activation."""
+    """A node of the profile, and the layer that it belongs to.
 
-    layer: int | None
+    Attributes:
+        node: of the profile.
+        layer: its layer; None where its name does not say.
+        tensor: the first activation that it writes, if the file has the very node.
+    """
+
+    node: NodeRecord
+    layer: int | None = None
     tensor: Tensor | None = None
 
 
@@ -74,38 +81,42 @@ def join_model(
         BadInput: the profile is one of another model or batch size, or the optimiser left too few nodes of the file.
     """
     matches = _matches(graph, file_nodes, nodes)
-    size = _batch_size(graph, nodes, matches, batch_size, where)
-    known = [(node, match) for node, match in zip(nodes, matches, strict=True) if match is not None]
-    _check_known(graph, known, where)
-    layer_of = _positions(graph, known, size)
-    seconds, allocated = [0.0] * len(graph), [0] * len(graph)
-    for (node, _), layer in zip(known, layer_of, strict=True):
-        seconds[layer] += node.seconds
-        allocated[layer] = max(allocated[layer], node.temporary_bytes)
-    _check_products(graph, known, layer_of, where)
+    size = _batch_size(graph, matches, batch_size, where)
+    _check_known(graph, matches, where)
+    layer_of = _positions(graph, matches, size)
+    _check_products(graph, matches, layer_of, where)
+    seconds = [0.0] * len(graph)
+    allocated = [0] * len(graph)
+    for match, layer in zip(matches, layer_of, strict=True):
+        seconds[layer] += match.node.seconds
+        allocated[layer] = max(allocated[layer], match.node.temporary_bytes)
     return JoinedNodes(size, _layers(graph, size, precision, seconds, allocated, _tied(graph, set(layer_of))))
 
 
-def _matches(graph: LayerGraph, file_nodes: Sequence[FileNode], nodes: Sequence[NodeRecord]) -> list[_Match | None]:
-    """The layer of every node by its name; None for one that computes constants, which are weights here."""
-    tensors = {tensor.name: tensor for tensor in graph.tensors}
+def _matches(graph: LayerGraph, file_nodes: Sequence[FileNode], nodes: Sequence[NodeRecord]) -> list[_Match]:
+    """The nodes with their layers, without those that compute constants, which are weights here."""
+    activations = {tensor.name: tensor for tensor in graph.tensors if tensor.producer >= 0}
     by_name = {node.name: node for node in file_nodes if node.name}
-    return [_match(node, tensors, by_name, file_nodes) for node in nodes]
+    matches = []
+    for node in nodes:
+        file_node = by_name.get(node.name) or _without_name(node, file_nodes)
+        if file_node is None:
+            matches.append(_Match(node, _layer_by_name(node, activations, by_name)))
+            continue
+        tensor = next((activations[name] for name in file_node.outputs if name in activations), None)
+        if tensor is not None:
+            matches.append(_Match(node, tensor.producer, tensor))
+    return matches
 
 
-def _match(
-    node: NodeRecord, tensors: Mapping[str, Tensor], by_name: Mapping[str, FileNode], file_nodes: Sequence[FileNode]
-) -> _Match | None:
-    file_node = by_name.get(node.name) or _without_name(node, file_nodes)
-    if file_node is not None:
-        outputs = [tensors[name] for name in file_node.outputs if name in tensors and tensors[name].producer >= 0]
-        return _Match(outputs[0].producer, outputs[0]) if outputs else None
+def _layer_by_name(node: NodeRecord, activations: Mapping[str, Tensor], by_name: Mapping[str, FileNode]) -> int | None:
+    """The layer of a node that the optimiser made and called after a node of the file or an output; None if unknown."""
     for name in bases(node.name):
-        writes = by_name[name].outputs if name in by_name else (name,)
-        for output in writes:
-            if output in tensors and tensors[output].producer >= 0:
-                return _Match(tensors[output].producer)
-    return _Match(None)
+        outputs = by_name[name].outputs if name in by_name else (name,)
+        for output in outputs:
+            if output in activations:
+                return activations[output].producer
+    return None
 
 
 def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode | None:
@@ -117,7 +128,7 @@ def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode 
 
 
 def bases(name: str) -> Iterator[str]:
-    """What the name of a node of the file or of its output may be, without what an optimiser added.
+    """Yield what the name of a node may be in the file, without what an optimiser added to it.
 
     >>> list(bases("r1_nchwc")), list(bases("fused fc")), list(bases("a/b.MatMul/MatMulAddFusion"))
     (['r1_nchwc', 'r1'], ['fused fc', 'fc'], ['a/b.MatMul/MatMulAddFusion', 'a/b.MatMul', 'a'])
@@ -130,27 +141,21 @@ def bases(name: str) -> Iterator[str]:
         name = name.rpartition("/")[0]
 
 
-def _batch_size(
-    graph: LayerGraph,
-    nodes: Sequence[NodeRecord],
-    matches: Sequence[_Match | None],
-    given: int | None,
-    where: str,
-) -> int:
+def _batch_size(graph: LayerGraph, matches: Sequence[_Match], given: int | None, where: str) -> int:
     """The batch size of the shapes in the profile; all nodes that the file has must agree."""
-    size: int | None = given
-    for node, match in zip(nodes, matches, strict=True):
-        tensor = match.tensor if match else None
+    size = given
+    for node, _, tensor in matches:
         if tensor is None or node.output_shape is None:
             continue
         own = _size_of(tensor, node.output_shape)
-        if own is None or (tensor.batch_axis is not None and size is not None and own != size):
+        has_batch = tensor.batch_axis is not None  # else its shape fits any batch size
+        if own is None or (has_batch and size is not None and own != size):
             expected = list(tensor.shape_at(size or 1))
             raise BadInput(
                 f"{where} is of another model or batch size: node {node.name!r:.80} has the output "
                 f"{list(node.output_shape)}, {graph.name} has {expected}; give the file that was profiled"
             )
-        if tensor.batch_axis is not None:
+        if has_batch:
             size = own
     return size or 1
 
@@ -162,15 +167,13 @@ def _size_of(tensor: Tensor, shape: tuple[int, ...]) -> int | None:
     return size if size >= 1 and tensor.shape_at(size) == shape else None
 
 
-Known = Sequence[tuple[NodeRecord, _Match]]
-
-
-def _check_known(graph: LayerGraph, known: Known, where: str) -> None:
+def _check_known(graph: LayerGraph, matches: Sequence[_Match], where: str) -> None:
     """Refuse a profile of which the file knows too little."""
-    total_s = sum(node.seconds for node, _ in known)
-    unnamed = [node for node, match in known if match.layer is None]
+    total_s = sum(match.node.seconds for match in matches)
+    unnamed = [match.node for match in matches if match.layer is None]
     foreign = [node for node in unnamed if node.op in _PRODUCTS]
-    if not known or len(unnamed) == len(known) or sum(node.seconds for node in foreign) > MAX_FOREIGN * total_s:
+    foreign_s = sum(node.seconds for node in foreign)
+    if len(unnamed) == len(matches) or foreign_s > MAX_FOREIGN * total_s:  # none is named, also where there is none
         example = f", for example {foreign[0].name!r:.80}" if foreign else ""
         raise BadInput(
             f"{where} is of another model: {graph.name} has no nodes of these names{example}; give the file that was "
@@ -184,43 +187,49 @@ def _check_known(graph: LayerGraph, known: Known, where: str) -> None:
         )
 
 
-def _positions(graph: LayerGraph, known: Known, size: int) -> list[int]:
+def _positions(graph: LayerGraph, matches: Sequence[_Match], size: int) -> list[int]:
     """The layer of every node; of one without a known name the last between its neighbours that it can be."""
-    named = {match.layer for _, match in known}
-    following: list[int | None] = [None] * (len(known) + 1)
-    for index in range(len(known) - 1, -1, -1):
-        layer = known[index][1].layer
-        following[index] = following[index + 1] if layer is None else layer
-    positions, before = [], -1
-    for (node, match), after in zip(known, following, strict=False):
-        if match.layer is None:
-            stop = len(graph) if after is None else after
-            between = (i for i in range(stop - 1, before, -1) if i not in named and _writes(graph, i, node, size))
-            position = next(between, before if before >= 0 else after or 0)
-        else:
-            position = before = match.layer
-        positions.append(position)
+    following: list[int | None] = []  # by node, the layer of the next node with a known one
+    after = None
+    for match in reversed(matches):
+        after = after if match.layer is None else match.layer
+        following.append(after)
+    following.reverse()
+    named = {match.layer for match in matches}
+    positions = []
+    before = -1  # the layer of the last node with a known one
+    for match, after in zip(matches, following, strict=True):
+        if match.layer is not None:
+            before = match.layer
+            positions.append(before)
+            continue
+        # The last layer first: a node that the optimiser made stands at the end of the layers that it computes.
+        stop = len(graph) if after is None else after
+        between = (i for i in range(stop - 1, before, -1) if i not in named and _writes(graph, i, match.node, size))
+        neighbour = before if before >= 0 else after or 0
+        positions.append(next(between, neighbour))
     return positions
 
 
 def _writes(graph: LayerGraph, layer: int, node: NodeRecord, size: int) -> bool:
-    """Whether a layer has an output of the shape of that of a node."""
+    """True if a layer has an output with the shape of the first output of a node."""
     return any(graph.tensors[output].shape_at(size) == node.output_shape for output in graph.layers[layer].outputs)
 
 
-def _check_products(graph: LayerGraph, known: Known, layer_of: Sequence[int], where: str) -> None:
+def _check_products(graph: LayerGraph, matches: Sequence[_Match], layer_of: Sequence[int], where: str) -> None:
     """Refuse a profile without a product of the file, unless the optimiser made it part of another node."""
-    n_covered: dict[int, float] = {}
-    for (node, match), position in zip(known, layer_of, strict=True):
-        n_covered[position] = n_covered.get(position, 0.0) + _n_products(node.op, in_file=match.tensor is not None)
-    missing = 0.0
+    n_covered = defaultdict[int, float](float)  # by layer, how many products its nodes may compute
+    for match, position in zip(matches, layer_of, strict=True):
+        n_covered[position] += _n_products(match.node.op, in_file=match.tensor is not None)
+    n_missing = 0  # products since the last layer with a node: the next one with a node must have computed them
     for index, layer in enumerate(graph.layers):
-        missing += layer.op in _PRODUCTS
+        is_product = layer.op in _PRODUCTS
+        n_missing += is_product
         if index in n_covered:
-            if missing > max(n_covered[index], layer.op in _PRODUCTS):
+            if n_missing > max(n_covered[index], is_product):
                 break
-            missing = 0.0
-    if missing:
+            n_missing = 0
+    if n_missing:  # also behind the last layer with a node
         raise BadInput(
             f"{where} is of another model: it has too few products before {layer.name!r:.80} of {graph.name}; give the "
             "file that was profiled, or profile with graph_optimization_level = ORT_ENABLE_BASIC"
@@ -228,14 +237,14 @@ def _check_products(graph: LayerGraph, known: Known, layer_of: Sequence[int], wh
 
 
 def _n_products(op: str, *, in_file: bool) -> float:
-    """How many products of the file a node may compute: attention has several."""
+    """The maximum number of products of the file that a node may compute: attention has several."""
     if in_file:
         return float(op in _PRODUCTS)
     return inf if "Attention" in op else float(has_product(op))
 
 
 def has_product(op: str) -> bool:
-    """Whether an operator, or a node that was made of several, computes a product.
+    """True if an operator, or a node that was made of several, computes a product.
 
     >>> has_product("FusedMatMul"), has_product("Relu")
     (True, False)
@@ -260,6 +269,7 @@ def _tied(graph: LayerGraph, with_node: set[int]) -> list[str | None]:
     for index, layer in enumerate(graph.layers):
         if layer.tied is not None:
             root[find(index)] = find(first.setdefault(layer.tied, index))
+    # A layer without a node goes with the next one, and what is behind the last node goes with that.
     last = max(with_node)
     for index, after in pairwise(range(len(graph))):
         if index not in with_node or index >= last:
@@ -278,11 +288,14 @@ def _layers(
     tied: Sequence[str | None],
 ) -> Layers:
     """The layers with their costs; a weight that several read is that of the first, since all share a stage."""
-    alive, weight_bytes = carried(graph, size, precision), first_read_bytes(graph, precision)
+    alive = carried(graph, size, precision)
+    weight_bytes = first_read_bytes(graph, precision)
     layers = []
     for index, layer in enumerate(graph.layers):
-        before, past = int(alive.input_bytes[index]), int(alive.carried_bytes[index])
+        before = int(alive.input_bytes[index])
+        past = int(alive.carried_bytes[index])
         written = sum(graph.tensors[output].n_bytes(size, precision) for output in layer.outputs)
+        # While it runs there are what it is the last to read, what it writes and what it allocates; `past` lies beside.
         layers.append(
             RecordedLayer(
                 name=layer.name,
@@ -299,12 +312,12 @@ def _layers(
 
 
 def _read(path: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
-    """The nodes of a profile as layers in a row."""
+    """Read the nodes of a profile as layers in a row."""
     return line_of_nodes(path, read_onnxruntime(path, memory), batch_size)
 
 
 def _join(path: Path, memory: Path | None, batch_size: int | None, file: ProfiledFile) -> RecordedProfile:
-    """The nodes of a profile on the layers of the file."""
+    """Read the nodes of a profile, and join them to the layers of the file."""
     records = read_onnxruntime(path, memory)
     size, layers = join_model(file.graph, file.nodes, records.nodes, file.precision, batch_size, str(path))
     return RecordedProfile(file.graph.name, {size: layers}, records.notes)

@@ -9,7 +9,8 @@ which the last is the bytes that the node allocated for itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, NamedTuple
@@ -96,6 +97,11 @@ class _Ran(NamedTuple):
     seconds: float
     node: _OrtNode
 
+    @property
+    def identity(self) -> tuple[str, str | int]:
+        """Equal in all runs of a node."""
+        return self.name, self.node.node_index
+
 
 def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     """The nodes of a profile with their median times, the first of several runs left out: it warms up.
@@ -110,8 +116,11 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     events = from_plain(list[_OrtEvent], read_json(path), str(path))
     spans = sorted((e.ts, e.ts + e.dur) for e in events if e.name == "model_run")
     ran = sorted(_nodes(path, events), key=lambda each: each.start_us)
-    runs = [list(_outermost(each for each in ran if start <= each.start_us <= stop)) for start, stop in spans]
-    runs = [run for run in runs if run]
+    runs = []
+    for start, stop in spans:  # the nodes of a run are those that began in its span
+        run = list(_outermost(each for each in ran if start <= each.start_us <= stop))
+        if run:
+            runs.append(run)
     if not runs:
         raise BadInput(
             f"{path}: a profile of ONNX Runtime needs a model_run with its nodes, got none; call end_profiling() "
@@ -120,35 +129,42 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     _check_one_size(path, runs)
     counted = runs[1:] or runs
     allocated = {} if memory is None else _allocated_bytes(memory)
-    nodes = tuple(_record(path, number, each, counted, allocated) for number, each in enumerate(_distinct(counted[-1])))
+    seconds_of_runs = [_seconds_by_node(run) for run in counted]
+    nodes = []
+    for number, each in enumerate({each.identity: each for each in counted[-1]}.values()):
+        seconds = median(seconds_of.get(each.identity, 0.0) for seconds_of in seconds_of_runs)
+        nodes.append(_record(path, number, each, seconds, allocated.get(each.name, 0)))
+    if len(runs) > 1:
+        notes = [f"{path.name}: times are the median of {len(counted)} runs, without the first, which warms up"]
+    else:
+        notes = [f"{path.name}: times are one run, its first"]
     providers = sorted({each.node.provider for each in counted[-1]} - {_HOST})
-    what = f"the median of {len(counted)} runs, without the first, which warms up" if runs[1:] else "one run, its first"
-    late = f"{', '.join(providers)} may compute after the host's call, whose time is what the profile has"
-    return NodeRecords(nodes, (f"{path.name}: times are {what}", *([late] if providers else [])))
+    if providers:
+        notes.append(f"{', '.join(providers)} may compute after the host's call, whose time is what the profile has")
+    return NodeRecords(tuple(nodes), tuple(notes))
 
 
 def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> RecordedProfile:
     """The nodes in a line, each of which passes its outputs to the next; the model's inputs are those of the first."""
-    nodes = records.nodes
-    layers = tuple(
-        RecordedLayer(
-            node.name, node.seconds, parameter_bytes=node.parameter_bytes, temporary_bytes=_working_bytes(node)
+    layers = []
+    boundary_bytes: list[float] = [records.nodes[0].input_bytes]
+    for node in records.nodes:
+        working_bytes = node.output_bytes + node.temporary_bytes
+        layers.append(
+            RecordedLayer(node.name, node.seconds, parameter_bytes=node.parameter_bytes, temporary_bytes=working_bytes)
         )
-        for node in nodes
-    )
-    boundaries = [nodes[0].input_bytes, *(node.output_bytes for node in nodes)]
-    notes = ["without MODEL the nodes are a line: a stage passes on what its last node writes; give the ONNX file"]
-    if n_packed := sum(node.packed for node in nodes):
-        notes.append(f"it lacks the packed weights of {n_packed} nodes, which count as 0 bytes; give the ONNX file")
-    return RecordedProfile(
-        path.stem,
-        {batch_size or 1: with_boundaries(layers, boundaries)},
-        (*records.notes, *(f"{path.name}: {note}" for note in notes)),
-    )
-
-
-def _working_bytes(node: NodeRecord) -> int:
-    return node.output_bytes + node.temporary_bytes
+        boundary_bytes.append(node.output_bytes)
+    notes = [
+        *records.notes,
+        f"{path.name}: without MODEL the nodes are a line: a stage passes on what its last node writes; give the ONNX "
+        "file",
+    ]
+    n_packed = sum(node.packed for node in records.nodes)
+    if n_packed:
+        notes.append(
+            f"{path.name}: it lacks the packed weights of {n_packed} nodes, which count as 0 bytes; give the ONNX file"
+        )
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundary_bytes)}, tuple(notes))
 
 
 def _nodes(path: Path, events: Sequence[_OrtEvent]) -> Iterator[_Ran]:
@@ -168,69 +184,77 @@ def _outermost(events: Iterator[_Ran]) -> Iterator[_Ran]:
             stop_us = max(stop_us, end_us)
 
 
-def _distinct(run: Sequence[_Ran]) -> list[_Ran]:
-    """The nodes of a run, each once."""
-    return list({(each.name, each.node.node_index): each for each in run}.values())
+def _seconds_by_node(run: Sequence[_Ran]) -> dict[tuple[str, str | int], float]:
+    """The time of every node in one run; a node may run several times."""
+    seconds = defaultdict[tuple[str, str | int], list[float]](list)
+    for each in run:
+        seconds[each.identity].append(each.seconds)
+    return {node: sum(times) for node, times in seconds.items()}
 
 
 def _check_one_size(path: Path, runs: Sequence[Sequence[_Ran]]) -> None:
-    """Refuse runs of several batch sizes, whose times have no common median; the first node tells that differs.
+    """Refuse runs of several batch sizes, whose times have no common median.
 
-    Behind a node whose lengths depend on data, shapes may differ at one batch size.
+    The first node with another shape decides: behind one whose lengths depend on data, shapes may differ anyway.
     """
-    first = {(each.name, each.node.node_index): each for each in runs[0]}
+    first = {each.identity: each.node for each in runs[0]}
     for run in runs[1:]:
         for each in run:
-            other = first.get((each.name, each.node.node_index), each)
-            shapes = [tuple(node.output_type_shape) for node in (other.node, each.node)]
-            if shapes[0] != shapes[1]:
-                if each.node.op_name in _DATA_DEPENDENT:
-                    return
-                given = " and ".join(str([*next(iter(shape[0].values()), [])]) if shape else "none" for shape in shapes)
-                raise BadInput(
-                    f"{path}: all runs must be of one batch size, node {each.name!r:.80} writes {given}; record a "
-                    "profile for each, and give them as --profile B=FILE"
-                )
+            in_first = first.get(each.identity, each.node)
+            if in_first.output_type_shape == each.node.output_type_shape:
+                continue
+            if each.node.op_name in _DATA_DEPENDENT:
+                return
+            raise BadInput(
+                f"{path}: all runs must be of one batch size, node {each.name!r:.80} writes {_first_shape(in_first)} "
+                f"and {_first_shape(each.node)}; record a profile for each, and give them as --profile B=FILE"
+            )
 
 
-def _record(
-    path: Path, number: int, each: _Ran, runs: Sequence[Sequence[_Ran]], allocated: Mapping[str, int]
-) -> NodeRecord:
-    node, where = each.node, f"{path}: node {each.name!r:.80}"
-    same = (each.name, node.node_index)
-    seconds = [sum(other.seconds for other in run if (other.name, other.node.node_index) == same) for run in runs]
+def _first_shape(node: _OrtNode) -> str:
+    """The shape of the first output of a node, for a message."""
+    if not node.output_type_shape:
+        return "none"
+    return str(next(iter(node.output_type_shape[0].values()), []))
+
+
+def _record(path: Path, number: int, each: _Ran, seconds: float, allocated_bytes: int) -> NodeRecord:
+    """A node of a profile; `number` is its position in the run."""
+    node = each.node
+    where = f"{path}: node {each.name!r:.80}"
     shapes = [tuple(sizes) for shape in node.output_type_shape for sizes in shape.values()]
     return NodeRecord(
         name=each.name,
         op=node.op_name,
         position=_position(node.node_index, number),
-        seconds=number_in(f"{median(seconds)}", f"{where}: dur", MAX_S),
+        seconds=number_in(seconds, f"{where}: dur", MAX_S),
         parameter_bytes=_whole(node.parameter_size, f"{where}: parameter_size"),
         input_bytes=_whole(node.activation_size, f"{where}: activation_size"),
         output_bytes=_whole(node.output_size, f"{where}: output_size"),
-        temporary_bytes=allocated.get(each.name, 0),
+        temporary_bytes=allocated_bytes,
         output_shape=shapes[0] if shapes else None,
         packed=_is_packed(node),
     )
 
 
 def _is_packed(node: _OrtNode) -> bool:
-    """Whether a product lacks its second factor: neither inputs nor parameters have packed weights."""
+    """True if the weights of a product are packed: neither inputs nor parameters have its second factor then."""
     is_product = "MatMul" in node.op_name or "Gemm" in node.op_name
     return is_product and str(node.parameter_size) == "0" and len(node.input_type_shape) == 1
 
 
-def _position(text: str | int, number: int) -> int:
-    """The index of a node; older profiles have none, so that its position stands for it."""
-    return int(text) if str(text).isascii() and str(text).isdecimal() and len(str(text)) < 16 else number
+def _position(index: str | int, number: int) -> int:
+    """The index of a node in the file; older profiles have none, where its `number` in the run stands for it."""
+    text = str(index)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else number
 
 
-def _whole(text: str | int, where: str) -> int:
-    return int(number_in(str(text), where))
+def _whole(given: str | int, where: str) -> int:
+    return int(number_in(given, where))
 
 
 def _allocated_bytes(path: Path) -> dict[str, int]:
-    """What every node allocates for itself, by its name; the file has a hash behind the name."""
+    """The bytes that every node allocates for itself, by its name; in the file a hash follows the name."""
     lines = read_text(path, "the memory of nodes").splitlines()
     if not lines or lines[0].strip() != _MEMORY_HEADER:
         raise BadInput(f"{path}, line 1: the memory of nodes begins with {_MEMORY_HEADER}; check the file")

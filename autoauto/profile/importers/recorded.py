@@ -51,6 +51,10 @@ class RecordedLayer(NamedTuple):
     output_bytes: float = 0.0
     tied: str | None = None
 
+    def sped_up(self, speed: float) -> RecordedLayer:
+        """The layer on a device that runs it `speed` times as fast."""
+        return self._replace(forward_s=self.forward_s / speed, backward_s=self.backward_s / speed)
+
     def profile(self, clock_hz: float, *, training: bool) -> LayerProfile:
         """The layer on a device with this clock; bytes are rounded up, so that memory is not underestimated."""
         return LayerProfile(
@@ -88,21 +92,19 @@ class RecordedProfile:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = {size: [layer.name for layer in layers] for size, layers in self.layers_at.items()}
-        first, *others = names or [0]
-        if not names or not names[first]:
+        sizes = list(self.layers_at)
+        if not sizes or not self.layers_at[sizes[0]]:
             raise BadInput(f"a profile needs a layer at least, {self.name} has none; record the model again")
-        for size in others:
-            if names[size] != names[first]:
-                difference = _difference(names[first], names[size], f"batch size {first}", f"{size}")
-                raise BadInput(f"{self.name}: {difference}")
-            if self._trains_at(size) != self._trains_at(first):
-                with_it, without = (size, first) if self._trains_at(size) else (first, size)
-                difference = f"batch size {with_it} has a backward pass, {without} has none"
-                raise BadInput(f"{self.name}: {difference}; record the same at both")
-        for name in names[first]:
-            if not name.isprintable():
-                raise BadInput(f"{self.name}: the name of a layer must be printable, got {name[:40]!r}; rename it")
+        first_layers = self.layers_at[sizes[0]]
+        for size in sizes[1:]:
+            difference = _difference(first_layers, self.layers_at[size], f"{sizes[0]}", f"{size}", "at both")
+            if difference is not None:
+                raise BadInput(f"{self.name}: batch size {difference}")
+        for layer in first_layers:
+            if not layer.name.isprintable():
+                raise BadInput(
+                    f"{self.name}: the name of a layer must be printable, got {layer.name[:40]!r}; rename it"
+                )
         for size, layers in self.layers_at.items():
             if not any(layer.forward_s for layer in layers):
                 raise BadInput(f"{self.name}: some layer must take time, all have 0 s at batch size {size}; correct it")
@@ -114,26 +116,17 @@ class RecordedProfile:
 
     @property
     def trains(self) -> bool:
-        """Whether a backward pass was recorded."""
-        return any(map(self._trains_at, self.layers_at))
+        """True if a backward pass was recorded; all batch sizes are alike in this."""
+        return _have_backward(next(iter(self.layers_at.values())))
 
     @property
     def content(self) -> str:
         """A digest of all numbers."""
         return hashlib.sha256(repr(sorted(self.layers_at.items())).encode()).hexdigest()[:16]
 
-    def _trains_at(self, batch_size: int) -> bool:
-        return any(layer.backward_s > 0 for layer in self.layers_at[batch_size])
-
     def sped_up(self, speed: float) -> RecordedProfile:
         """The profile of a device that runs every layer `speed` times as fast."""
-        layers_at = {
-            size: tuple(
-                layer._replace(forward_s=layer.forward_s / speed, backward_s=layer.backward_s / speed)
-                for layer in layers
-            )
-            for size, layers in self.layers_at.items()
-        }
+        layers_at = {size: tuple(layer.sped_up(speed) for layer in layers) for size, layers in self.layers_at.items()}
         return replace(self, layers_at=layers_at)
 
     def at(self, batch_size: int, kind: str | None = None) -> Layers:
@@ -154,37 +147,41 @@ class RecordedProfile:
                 share = (batch_size - low) / (high - low)
                 ends = zip(self.layers_at[low], self.layers_at[high], strict=True)
                 return tuple(_between(*pair, share) for pair in ends)
-        recorded = ", ".join(map(str, sizes))
-        of, prefix = ("", "") if kind is None else (f" of {kind}", f"{kind}:")
+        of = prefix = ""
+        if kind is not None:
+            of = f" of {kind}"
+            prefix = f"{kind}:"
         raise BadInput(
-            f"the profile{of} has batch size {recorded}, got --batch-size {batch_size}, of which it says nothing; "
-            f"record that one too, and give both: --profile {prefix}B=FILE --profile {prefix}B=FILE"
+            f"the profile{of} has batch size {_listed(sizes)}, got --batch-size {batch_size}, of which it says "
+            f"nothing; record that one too, and give both: --profile {prefix}B=FILE --profile {prefix}B=FILE"
         )
 
 
 def line_graph(profile: RecordedProfile) -> LayerGraph:
     """A model of the layers of a profile alone: each reads what the one before it writes."""
     size = profile.batch_sizes[-1]
-    layers = profile.layers_at[size]
-    n_bytes = [layers[0].input_bytes, *(layer.output_bytes for layer in layers)]
-    tensors = tuple(
-        Tensor(f"tensor {i}", (max(1, round(n / size)),), 0, "uint8", i - 1, i) for i, n in enumerate(n_bytes)
-    )
-    chain = tuple(
-        Layer(layer.name, "Recorded", (), (i,), (i + 1,), (), (i,), f"{i} {layer.name}", layer.tied)
-        for i, layer in enumerate(layers)
-    )
-    return LayerGraph(profile.name, chain, tensors, None, profile.content)
+
+    def tensor(index: int, n_bytes: float) -> Tensor:
+        bytes_per_sample = max(1, round(n_bytes / size))
+        return Tensor(f"tensor {index}", (bytes_per_sample,), 0, "uint8", producer=index - 1, last_use=index)
+
+    recorded = profile.layers_at[size]
+    tensors = [tensor(0, recorded[0].input_bytes)]
+    layers = []
+    for index, layer in enumerate(recorded):
+        kind = f"{index} {layer.name}"
+        layers.append(Layer(layer.name, "Recorded", (), (index,), (index + 1,), (), (index,), kind, layer.tied))
+        tensors.append(tensor(index + 1, layer.output_bytes))
+    return LayerGraph(profile.name, tuple(layers), tuple(tensors), None, profile.content)
 
 
 def with_boundaries(layers: Sequence[RecordedLayer], boundary_bytes: Sequence[float]) -> Layers:
-    """Layers with what passes before and after each, by the n + 1 boundaries; both count while the layer runs."""
-    return tuple(
-        layer._replace(
-            input_bytes=before, output_bytes=after, temporary_bytes=before + max(layer.temporary_bytes, after)
-        )
-        for layer, (before, after) in zip(layers, pairwise(boundary_bytes), strict=True)
-    )
+    """Layers with the bytes that pass before and after each, by the n + 1 boundaries; both count while it runs."""
+    passing = []
+    for layer, (before, after) in zip(layers, pairwise(boundary_bytes), strict=True):
+        peak_bytes = before + max(layer.temporary_bytes, after)
+        passing.append(layer._replace(input_bytes=before, output_bytes=after, temporary_bytes=peak_bytes))
+    return tuple(passing)
 
 
 def read_text(path: Path, what: str) -> str:
@@ -201,21 +198,21 @@ def read_text(path: Path, what: str) -> str:
         raise BadInput(f"{path}, byte {error.start}: {what} is UTF-8 text; save it as such") from error
 
 
-def number_in(text: str, where: str, most: float = MAX_NUMBER) -> float:
-    """A number from 0 in a file; `where` is the start of the error.
+def number_in(given: str | float, where: str, most: float = MAX_NUMBER) -> float:
+    """A number of a file, from 0 to `most`; `where` is the start of the error.
 
     Raises:
-        BadInput: it is none, or above `most`.
+        BadInput: it is no such number.
 
     >>> number_in("1.5", "file, line 2: forward_s")
     1.5
     """
     try:
-        value = float(text)
+        value = float(given)
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= most:
-        raise BadInput(f"{where} must be a number from 0 to {most:g}, got {text[:40]!r}; correct it there")
+        raise BadInput(f"{where} must be a number from 0 to {most:g}, got {str(given)[:40]!r}; correct it there")
     return value
 
 
@@ -245,12 +242,23 @@ def _between(low: RecordedLayer, high: RecordedLayer, share: float) -> RecordedL
     )
 
 
-def _difference(first: Sequence[str], other: Sequence[str], first_what: str, what: str) -> str:
-    """In which layer two profiles differ, for example those of two batch sizes."""
+def _have_backward(layers: Layers) -> bool:
+    return any(layer.backward_s > 0 for layer in layers)
+
+
+def _difference(first: Layers, other: Layers, first_label: str, label: str, at_both: str) -> str | None:
+    """The first difference between the layers or passes of two profiles, as of two batch sizes; None without one."""
     if len(first) != len(other):
-        return f"{first_what} has {len(first)} layers, {what} has {len(other)}; record one model at both"
-    name, another = next((a, b) for a, b in zip(first, other, strict=True) if a != b)
-    return f"{first_what} has a layer {name!r} where {what} has {another!r}; record one model at both"
+        return f"{first_label} has {len(first)} layers, {label} has {len(other)}; record one model at both"
+    for layer, another in zip(first, other, strict=True):
+        if layer.name != another.name:
+            names = f"{first_label} has a layer {layer.name!r} where {label} has {another.name!r}"
+            return f"{names}; record one model at both"
+    if _have_backward(first) and not _have_backward(other):
+        return f"{first_label} has a backward pass, {label} has none; record the same {at_both}"
+    if _have_backward(other) and not _have_backward(first):
+        return f"{label} has a backward pass, {first_label} has none; record the same {at_both}"
+    return None
 
 
 def _listed(values: Iterable[object]) -> str:
@@ -293,24 +301,29 @@ class ProfileTarget:
     of_kinds: Mapping[str, RecordedProfile] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        first_kind = next(iter(self.of_kinds), "")
         for kind, profile in self.of_kinds.items():
-            first, *_ = self.of_kinds
-            names = [[layer.name for layer in each.layers_at[each.batch_sizes[0]]] for each in (self.recorded, profile)]
-            if names[0] != names[1]:
-                raise BadInput(f"--profile: {_difference(names[0], names[1], first, kind)}")
-            if self.recorded.trains != profile.trains:
-                with_it, without = (first, kind) if self.recorded.trains else (kind, first)
-                raise BadInput(f"--profile: {with_it} has a backward pass, {without} has none; record the same on both")
+            # Any batch size will do: a profile has the same layers and passes at all of its own.
+            first_layers = self.recorded.layers_at[self.recorded.batch_sizes[0]]
+            layers = profile.layers_at[profile.batch_sizes[0]]
+            difference = _difference(first_layers, layers, first_kind, kind, "on both")
+            if difference is not None:
+                raise BadInput(f"--profile: {difference}")
         if not self._batch_sizes:
-            given = ", ".join(f"{kind} {_listed(each.batch_sizes)}" for kind, each in self.of_kinds.items())
+            given = _listed(f"{kind} {_listed(each.batch_sizes)}" for kind, each in self.of_kinds.items())
             raise BadInput(f"--profile: kinds need a batch size in common, got {given}; record one on all")
+
+    @property
+    def _profiles(self) -> list[RecordedProfile]:
+        return list(self.of_kinds.values()) or [self.recorded]
 
     @property
     def _batch_sizes(self) -> tuple[int, ...]:
         """The batch sizes at which layers were recorded, ascending; of several profiles those that all reach."""
-        sizes = [profile.batch_sizes for profile in self.of_kinds.values()] or [self.recorded.batch_sizes]
-        low, high = max(each[0] for each in sizes), min(each[-1] for each in sizes)
-        return tuple(sorted({size for each in sizes for size in each if low <= size <= high}))
+        low = max(profile.batch_sizes[0] for profile in self._profiles)
+        high = min(profile.batch_sizes[-1] for profile in self._profiles)
+        recorded = set[int]().union(*(profile.batch_sizes for profile in self._profiles))
+        return tuple(sorted(size for size in recorded if low <= size <= high))
 
     def on_devices(self, cluster: Cluster) -> ProfileTarget:
         """This target with a profile for every kind of device in a cluster.
@@ -351,20 +364,21 @@ class ProfileTarget:
             )
         if not speeds:
             return self
-        said = ", ".join(f"{name} {speeds[name]:g}" if name in speeds else f"{name} 1, not given" for name in names)
-        notes = (*self.recorded.notes, f"speeds of the cluster file divide the times of the profile: {said}")
-        recorded = replace(self.recorded, notes=notes)
+        shown = []
+        for name in names:
+            shown.append(f"{name} {speeds[name]:g}" if name in speeds else f"{name} 1, not given")
+        note = f"speeds of the cluster file divide the times of the profile: {_listed(shown)}"
+        recorded = replace(self.recorded, notes=(*self.recorded.notes, note))
         of_kinds = {name: recorded.sped_up(speeds.get(name, 1.0)) for name in names}
         return ProfileTarget(of_kinds[names[0]], of_kinds)
 
     @property
     def traits(self) -> TargetTraits:
         """Estimates only; a search tries the batch sizes that the profile has, and those between them."""
-        space = {"batch_size": _sizes(self._batch_sizes)}
         return TargetTraits(
             Origin.ESTIMATED,
             phases=False,
-            space=space,
+            space={"batch_size": _sizes(self._batch_sizes)},
             sessions=(PlainSession,),
             period=Period.SERIAL,
             in_seconds=True,
@@ -373,21 +387,21 @@ class ProfileTarget:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what was read and what was assumed."""
-        profiles = {each.layers_at[each.batch_sizes[0]]: each for each in self.of_kinds.values()} or {(): self.recorded}
-        notes = tuple(dict.fromkeys(note for each in profiles.values() for note in each.notes))
+        notes: dict[str, None] = {}
+        for profile in self._profiles:
+            notes |= dict.fromkeys(profile.notes)
         return (*notes, self._read)
 
     @property
     def _read(self) -> str:
-        """What was read, one sentence."""
+        """A sentence on what was read."""
         sizes = self.recorded.batch_sizes
         n_layers = len(self.recorded.layers_at[sizes[0]])
         count = f"{n_layers} layer{'s' if n_layers > 1 else ''}"
-        several = {kind: _listed(each.batch_sizes) for kind, each in self.of_kinds.items()}
-        if len(set(several.values())) > 1:
-            at = ", ".join(f"{text} of {kind}" for kind, text in several.items())
-        else:
-            at = _listed(sizes)
+        at = _listed(sizes)
+        sizes_of = {kind: profile.batch_sizes for kind, profile in self.of_kinds.items()}
+        if len(set(sizes_of.values())) > 1:
+            at = _listed(f"{_listed(sizes)} of {kind}" for kind, sizes in sizes_of.items())
         between = "; between them it is interpolated" if len(self._batch_sizes) > 1 else ""
         return f"all numbers are estimated from a profile of {count} at batch size {at}{between}"
 
@@ -405,7 +419,8 @@ class ProfileTarget:
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
         """The kind of device, the clock in whose cycles seconds are counted, the batch size, and the passes."""
-        return device.name if self.of_kinds else "", device.clock_hz, options.batch_size, options.training
+        kind = device.name if self.of_kinds else ""
+        return kind, device.clock_hz, options.batch_size, options.training
 
     def profile(self, graph: LayerGraph, device: Device, options: CompileOptions) -> ModelProfile:
         """The profile at the batch size of `options`, in cycles of `device`.
@@ -436,12 +451,13 @@ class ProfileTarget:
             BadInput: as `profile`.
         """
         profile = self.profile(graph, device, options)
-        steps, stashed_bytes = [], 0
-        for name, layer in list(zip(profile.names, profile.layers, strict=True))[slice(*layers)]:
+        names, part = profile.names[slice(*layers)], profile.layers[slice(*layers)]
+        steps: list[ProgramStep] = []
+        stashed_bytes = 0
+        for name, layer in zip(names, part, strict=True):
             peak_bytes = layer.temporary_bytes + layer.carried_bytes + stashed_bytes
             steps.append(ProgramStep(name, layer.forward_cycles, peak_bytes))
             stashed_bytes += layer.activation_bytes
-        part = profile.layers[slice(*layers)]
         return CompiledRange(
             steps=tuple(steps),
             backward_cycles=sum(layer.backward_cycles for layer in part),

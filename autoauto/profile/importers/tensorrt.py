@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -83,24 +84,20 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
             "--exportLayerInfo=FILE --profilingVerbosity=detailed"
         )
     layers = _layers(details)
-    seconds = _of_layers(_seconds(path), layers, path, details)
-    where = f"{details}: layer"
-    recorded = [
-        RecordedLayer(
-            layer.name,
-            each or 0.0,
-            parameter_bytes=sum(
-                each.count * _bits(each.kind, f"{where} {layer.name!r:.80}") / 8
-                for each in (layer.weights, layer.bias)
-                if each.count
-            ),
-        )
-        for layer, each in zip(layers, seconds, strict=True)
-    ]
+    recorded: list[RecordedLayer] = []
+    untimed = []
+    for layer, seconds in zip(layers, _of_layers(_seconds(path), layers, path, details), strict=True):
+        if seconds is None:
+            untimed.append(layer.name)
+        parameter_bytes = 0.0
+        for weights in (layer.weights, layer.bias):
+            if weights.count:
+                parameter_bytes += weights.count * _bits(weights.kind, f"{details}: layer {layer.name!r:.80}") / 8
+        recorded.append(RecordedLayer(layer.name, seconds or 0.0, parameter_bytes=parameter_bytes))
     notes = [f"{path.name}: times are medians, or where the file has none averages, of trtexec"]
-    if untimed := [layer.name for layer, each in zip(layers, seconds, strict=True) if each is None]:
+    if untimed:
         notes.append(f"{path.name}: {len(untimed)} layers without a time count as 0 s, such as {untimed[0]!r:.80}")
-    boundaries = _boundary_bytes(layers, where)
+    boundaries = _boundary_bytes(layers, f"{details}: layer")
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(recorded, boundaries)}, tuple(notes))
 
 
@@ -123,11 +120,14 @@ def _of_layers(
     for layer in layers:
         if layer.name not in seconds and (layer.weights.count or layer.bias.count):
             raise BadInput(f"{details}: layer {layer.name!r:.80} is not in {path}; give both files of one engine")
-    left = {
-        name: iter(times if len(times) > 1 else [times[0] / n_layers[name]] * n_layers[name])
-        for name, times in seconds.items()
-    }
-    return [next(left[layer.name]) if layer.name in left else None for layer in layers]
+    left = {}  # by name, the times that no layer has yet
+    for name, times in seconds.items():
+        shares = times if len(times) > 1 else [times[0] / n_layers[name]] * n_layers[name]
+        left[name] = iter(shares)
+    of_layers = []
+    for layer in layers:
+        of_layers.append(next(left[layer.name]) if layer.name in left else None)
+    return of_layers
 
 
 def _seconds(path: Path) -> dict[str, list[float]]:
@@ -146,7 +146,7 @@ def _seconds(path: Path) -> dict[str, list[float]]:
         milliseconds = next((value for value in given if value is not None), None)
         if milliseconds is None:
             raise BadInput(f"{where} must have medianMs, averageMs or timeMs; record the profile again")
-        time_s = number_in(f"{milliseconds / 1e3}", f"{where}: the time of a layer in seconds", MAX_S)
+        time_s = number_in(milliseconds / 1e3, f"{where}: the time of a layer in seconds", MAX_S)
         seconds.setdefault(entry.name, []).append(time_s)
     return seconds
 
@@ -170,27 +170,24 @@ def _boundary_bytes(layers: Sequence[_TrtLayer], where: str) -> list[float]:
     for index, layer in enumerate(layers):
         for tensor in (*layer.inputs, *layer.outputs):
             sizes[tensor.name] = _n_bytes(tensor, f"{where} {layer.name!r:.80}")
-        read |= {tensor.name: index for tensor in layer.inputs}
-        written |= {tensor.name: written.get(tensor.name, index) for tensor in layer.outputs}
-    spans = {name: (written.get(name, -1), read.get(name, len(layers))) for name in sizes}
-    return list(_alive(spans, sizes, len(layers)))
-
-
-def _alive(spans: Mapping[str, tuple[int, int]], sizes: Mapping[str, float], n_layers: int) -> Iterable[float]:
-    changes = [0.0] * (n_layers + 2)
-    for name, (producer, last_use) in spans.items():
+        for tensor in layer.inputs:
+            read[tensor.name] = index
+        for tensor in layer.outputs:
+            written.setdefault(tensor.name, index)
+    # What changes at each boundary, whose running sum is what is alive there.
+    changes = [0.0] * (len(layers) + 2)
+    for name, n_bytes in sizes.items():
+        producer = written.get(name, -1)
+        last_use = read.get(name, len(layers))
         if last_use > producer:
-            changes[producer + 1] += sizes[name]
-            changes[last_use + 1] -= sizes[name]
-    alive = 0.0
-    for change in changes[: n_layers + 1]:
-        alive += change
-        yield alive
+            changes[producer + 1] += n_bytes
+            changes[last_use + 1] -= n_bytes
+    return list(accumulate(changes[:-1]))
 
 
 def _n_bytes(tensor: _TrtTensor, where: str) -> float:
     n_bytes = min(prod(tensor.dimensions), 2 * MAX_NUMBER) * _bits(tensor.format, where) / 8
-    return number_in(f"{n_bytes}", f"{where}: bytes of tensor {tensor.name!r:.80}", MAX_NUMBER)
+    return number_in(n_bytes, f"{where}: bytes of tensor {tensor.name!r:.80}", MAX_NUMBER)
 
 
 def _bits(text: str, where: str) -> int:

@@ -42,13 +42,15 @@ from autoauto.records.files.json import from_plain, read_json
 _NOT_LAYERS = ("ProfilerStep#", "Optimizer.")
 _GRADIENT = "autograd::engine::evaluate_function: "
 _ACCUMULATES = "torch::autograd::AccumulateGrad"
-_LAUNCHES, _KERNELS = ("cuda_runtime", "cuda_driver"), ("kernel", "gpu_memcpy", "gpu_memset")
-_BYTES = {
-    **dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8),
-    **dict.fromkeys(("float", "int"), 4),
-    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short", "short int"), 2),
-    **dict.fromkeys(("bool", "unsigned char", "signed char", "c10::Float8_e4m3fn", "c10::Float8_e5m2"), 1),
-}
+_LAUNCHES = ("cuda_runtime", "cuda_driver")
+_KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
+_BYTES = (
+    dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8)
+    | dict.fromkeys(("float", "int"), 4)
+    | dict.fromkeys(("c10::Half", "c10::BFloat16", "short", "short int"), 2)
+    | dict.fromkeys(("bool", "unsigned char", "signed char", "c10::Float8_e4m3fn", "c10::Float8_e5m2"), 1)
+)
+"""Bytes of an element by its type, as C++ names it."""
 _FEW_S = 1e6 * MAX_S
 Microseconds = Annotated[float, Meta(ge=-MAX_NUMBER, le=MAX_NUMBER)]
 
@@ -114,13 +116,16 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
     blocks_of = _blocks(path, trace.events)
     for name, blocks in blocks_of.items():
         _check_one_size(trace, name, blocks)
-    runs_of = {name: [trace.run(block) for block in blocks] for name, blocks in blocks_of.items()}
-    n_runs = len(next(iter(runs_of.values())))
+    n_runs = len(next(iter(blocks_of.values())))
     layers: list[RecordedLayer] = []
     boundaries: list[float] = []
-    for name, runs in runs_of.items():
-        middle = _BlockRun(*(median(column) for column in zip(*(runs[1:] or runs), strict=True)))
-        boundaries += [middle.input_bytes, middle.output_bytes] if not layers else [middle.output_bytes]
+    for name, blocks in blocks_of.items():
+        runs = [trace.run(block) for block in blocks]
+        counted = runs[1:] or runs  # the first one warms up
+        middle = _BlockRun(*map(median, zip(*counted, strict=True)))
+        if not boundaries:
+            boundaries.append(middle.input_bytes)
+        boundaries.append(middle.output_bytes)
         layers.append(
             RecordedLayer(
                 name=name,
@@ -155,8 +160,11 @@ def _level(annotations: Events) -> _Level:
 
 def _levels(events: Events) -> list[_Level]:
     """Annotations from the outermost inwards, until there are several names: one around all blocks is no block."""
-    wanted = (event for event in events if event.cat == "user_annotation" and event.ph == "X")
-    levels = [_level([event for event in wanted if not event.name.startswith(_NOT_LAYERS)])]
+    annotations = []
+    for event in events:
+        if event.cat == "user_annotation" and event.ph == "X" and not event.name.startswith(_NOT_LAYERS):
+            annotations.append(event)
+    levels = [_level(annotations)]
     while len(_names(levels[-1].outer)) == 1 and len(_names(levels[-1].inner)) > 1:
         levels.append(_level(levels[-1].inner))
     return levels
@@ -174,7 +182,8 @@ def _check_one_size(trace: _Trace, name: str, blocks: Events) -> None:
         first = next((event for event in inside if event.args.get("Input Dims")), None)
         if first is not None:
             shape = str(first.args["Input Dims"])
-            if (other := shapes.setdefault(first.name, shape)) != shape:
+            other = shapes.setdefault(first.name, shape)
+            if other != shape:
                 raise BadInput(
                     f"{trace.path}: all runs must be of one batch size, block {name!r:.80} reads {other:.60} and "
                     f"{shape:.60}; record a trace for each, and give them as --profile B=FILE"
@@ -186,15 +195,14 @@ def _blocks(path: Path, events: Events) -> dict[str, list[_TorchEvent]]:
     blocks: dict[str, list[_TorchEvent]] = {}
     for event in _levels(events)[-1].outer:
         blocks.setdefault(event.name, []).append(event)
-    counts = {name: len(each) for name, each in blocks.items()}
-    if not counts:
+    if not blocks:
         raise BadInput(f"{path}: a trace needs a record_function around every block, got none; add them to the program")
-    first = next(iter(counts))
-    for name, count in counts.items():
-        if count != counts[first]:
+    first = next(iter(blocks))
+    for name, runs in blocks.items():
+        if len(runs) != len(blocks[first]):
             raise BadInput(
-                f"{path}: every block must run equally often, {name!r:.80} ran {count} times and {first!r:.80} "
-                f"{counts[first]}; give each block a name of its own"
+                f"{path}: every block must run equally often, {name!r:.80} ran {len(runs)} times and {first!r:.80} "
+                f"{len(blocks[first])}; give each block a name of its own"
             )
     return blocks
 
@@ -255,8 +263,9 @@ class _Trace:
         thread = str(block.tid)
         gradients = self._gradients(block)
         stashed, peak = self._allocated(block)
-        inside = _within(self.operators.get(thread, ()), block.ts, block.stop)
-        after = self.operators.get(thread, ())
+        operators = self.operators.get(thread, ())
+        inside = _within(operators, block.ts, block.stop)
+        after = operators[bisect_right(operators, block.stop, key=_start) :]
         return _BlockRun(
             forward_s=self._seconds(block),
             backward_s=sum(map(self._seconds, gradients)),
@@ -264,7 +273,7 @@ class _Trace:
             activation_bytes=stashed,
             temporary_bytes=peak,
             input_bytes=self._first_tensor(inside),
-            output_bytes=self._first_tensor(after[bisect_right(after, block.stop, key=_start) :]),
+            output_bytes=self._first_tensor(after),
         )
 
     def _seconds(self, event: _TorchEvent) -> float:
@@ -282,9 +291,10 @@ class _Trace:
         chosen: dict[int, _TorchEvent] = {}
         for _, thread, end in starts[first:last]:
             events = self.gradients.get(thread, ())
-            index = bisect_right(events, end, key=_start) - 1
+            index = bisect_right(events, end, key=_start) - 1  # the last event that begins before the arrow ends
             if index < 0 or end > events[index].stop:
                 continue
+            # Several arrows may end in one event; what adds up gradients follows it without an arrow.
             chosen[id(events[index])] = events[index]
             for event in events[index + 1 :]:
                 if not event.name.startswith(f"{_GRADIENT}{_ACCUMULATES}"):
@@ -301,7 +311,7 @@ class _Trace:
         """Bytes that are allocated in a block and remain, and the most that are at a time."""
         events = _within(self.allocations.get(str(block.tid), ()), block.ts, block.stop)
         allocations = [from_plain(_Allocation, event.args, f"{self.path}: [memory]") for event in events]
-        on_device = any(allocation.device for allocation in allocations)
+        on_device = any(allocation.device for allocation in allocations)  # then those of the host do not count
         remaining = peak = 0
         for allocation in allocations:
             if bool(allocation.device) == on_device:

@@ -10,7 +10,7 @@ from autoauto.exporters.registry import FORMATS
 
 MAX_WAIT_S = 3_600.0
 DEFAULT_WAIT_S = 50.0
-"""Clients give up a call after a minute by default."""
+"""Shorter than the minute after which clients give up a call by default."""
 MAX_LISTED = 200
 
 BudgetSeconds = Annotated[float, Meta(gt=0)]
@@ -20,7 +20,7 @@ SearchId = Annotated[
 
 
 class SearchArguments(Struct, forbid_unknown_fields=True):
-    """What is asked for."""
+    """A search to ask for."""
 
     model: Annotated[
         str,
@@ -97,7 +97,7 @@ class ExportArguments(Struct, forbid_unknown_fields=True):
 
 
 class ListArguments(Struct, forbid_unknown_fields=True):
-    """How many searches."""
+    """The number of searches to list."""
 
     limit: Annotated[int, Meta(ge=1, le=MAX_LISTED, description="the newest so many")] = 20
 

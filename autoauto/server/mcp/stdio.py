@@ -97,7 +97,6 @@ def _listed(tool: Tool) -> ToolDescription:
 
 
 def _failed(message: str) -> CallToolResult:
-    """An error that the model reads."""
     from mcp import types
 
     return types.CallToolResult(content=[types.TextContent(type="text", text=message)], is_error=True)

@@ -61,7 +61,7 @@ class Tool(NamedTuple):
         return schema
 
     def call(self, client: Client, given: Mapping[str, Any], progress: Progress) -> Result:
-        """What the server answers.
+        """Check the arguments, call the server, and return its answer.
 
         Raises:
             BadInput: an argument is missing, unknown or wrong.
@@ -76,11 +76,13 @@ class Tool(NamedTuple):
 
 def _search(client: Client, asked: SearchArguments, _: Progress) -> Result:
     options = dict(asked.options)
-    if said := options.keys() & {"model", "cluster", "space"}:
-        raise BadInput(f"{min(said)} has an argument of its own, got it among options; leave it out there")
-    for name in ("target", "objective"):
-        if getattr(asked, name) is not None:
-            options[name] = getattr(asked, name)
+    for name in ("cluster", "model", "space"):
+        if name in options:
+            raise BadInput(f"{name} has an argument of its own, got it among options; leave it out there")
+    if asked.target is not None:
+        options["target"] = asked.target
+    if asked.objective is not None:
+        options["objective"] = asked.objective
     if asked.constraints:
         options["constraints"] = asked.constraints
     if asked.time_budget_s is not None:
@@ -94,10 +96,10 @@ def _wait(client: Client, asked: WaitArguments, progress: Progress) -> Result:
     give_up_s = monotonic() + asked.seconds
     while True:
         now = search.read()
-        is_over = now["state"] in ENDED
-        if is_over or monotonic() >= give_up_s:
-            described = _described(client, now)
-            return described if is_over else described | {"next": "call wait again, the search goes on"}
+        if now["state"] in ENDED:
+            return _described(client, now)
+        if monotonic() >= give_up_s:
+            return _described(client, now) | {"next": "call wait again, the search goes on"}
         progress(_line(now))
         sleep(POLL_S)
 
@@ -108,14 +110,17 @@ def _explain(client: Client, asked: OneSearch, _: Progress) -> Result:
 
 
 def _compare(client: Client, asked: CompareArguments, _: Progress) -> Result:
-    first, second = (_named(client, given).read() for given in (asked.first, asked.second))
-    bests = [each["best"] or {} for each in (first, second)]
+    first = _named(client, asked.first).read()
+    second = _named(client, asked.second).read()
     numbers = []
     for number in NUMBERS:
-        values = [best.get(number.name) for best in bests]
-        if values != [None, None]:
-            numbers.append(_compared(number.name, *values) | {"second_is_more_percent": _more_percent(*values)})
-    knobs = [_compared(name, *(best.get(name) for best in bests)) for name in TABLE]
+        compared = _compared(number.name, first, second)
+        values = compared["first"], compared["second"]
+        if values != (None, None):
+            is_known = None not in values
+            compared["second_is_more_percent"] = difference_percent(values[1], values[0]) if is_known else None
+            numbers.append(compared)
+    knobs = [_compared(name, first, second) for name in TABLE]
     return {
         "first": _described(client, first),
         "second": _described(client, second),
@@ -125,18 +130,14 @@ def _compare(client: Client, asked: CompareArguments, _: Progress) -> Result:
     }
 
 
-def _compared(name: str, first: object, second: object) -> Result:
-    return {"name": name, "first": first, "second": second}
-
-
-def _more_percent(first: float | None, second: float | None) -> float | None:
-    if first is None or second is None:
-        return None
-    return difference_percent(second, first)
+def _compared(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Result:
+    """A knob or a number of the best of two searches; None where one has none."""
+    return {"name": name, "first": (first["best"] or {}).get(name), "second": (second["best"] or {}).get(name)}
 
 
 def _export(client: Client, asked: ExportArguments, _: Progress) -> Result:
-    search, folder = _named(client, asked.search_id), Path(asked.folder).expanduser()
+    search = _named(client, asked.search_id)
+    folder = Path(asked.folder).expanduser()
     search.export(asked.to, folder)
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
@@ -187,21 +188,32 @@ def _named(client: Client, part: str) -> ServerSearch:
 
 def _described(client: Client, search: Mapping[str, Any]) -> Result:
     """A search without what only programs of ours read: stages, progress in parts, links."""
-    described = {"id": search["id"], "state": search["state"], "reason": search["reason"] or None}
-    described |= {"model": search["model_name"], "cluster": search["cluster_name"], "target": search["target"]}
-    described |= {"objective": search["objective"], "n_trials": search["n_trials"], "best": _best(search)}
+    described = {
+        "id": search["id"],
+        "state": search["state"],
+        "reason": search["reason"] or None,
+        "model": search["model_name"],
+        "cluster": search["cluster_name"],
+        "target": search["target"],
+        "objective": search["objective"],
+        "n_trials": search["n_trials"],
+        "best": _best(search),
+    }
     answer = search.get("answer")
     if answer is not None:
         described["answer"] = answer["lines"]
     elif search["progress"] is not None:
         described["progress"] = _line(search)
-    return described | {"page": f"{client.url}/searches/{search['id']}"}
+    described["page"] = f"{client.url}/searches/{search['id']}"
+    return described
 
 
 def _best(search: Mapping[str, Any]) -> Result | None:
     """The knobs and numbers of the best that have a value."""
-    names = {*TABLE, *(number.name for number in NUMBERS), "n_devices"}
-    return search["best"] and {k: v for k, v in search["best"].items() if k in names and v is not None}
+    if not search["best"]:
+        return None
+    names = {"n_devices", *TABLE, *(number.name for number in NUMBERS)}
+    return {name: value for name, value in search["best"].items() if name in names and value is not None}
 
 
 def _line(search: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from autoauto.report.html import section
 from autoauto.report.style import tag
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, form_values, summary
-from autoauto.server.pages.frame import html, page, script, style_sheet
+from autoauto.server.pages.frame import card, html, page, script, style_sheet
 from autoauto.server.pages.session import LOGIN, path_after_login, set_cookie
 from autoauto.server.store.users import user_of
 
@@ -30,14 +30,15 @@ def scripts(service: Service, call: Call) -> Answer:
 
 
 def login_page(service: Service, call: Call) -> Answer:
-    """Where a token is typed."""
+    """The page with the form for a token."""
     return html(_login_form(call.query["next"] or ""))
 
 
 def login(service: Service, call: Call) -> Answer:
     """Keep a token in the browser, and go where its user wanted to."""
     values = form_values(call.body)
-    token, wanted = values.get("token", "").strip(), values.get("next", "")
+    token = values.get("token", "").strip()
+    wanted = values.get("next", "")
     if user_of(service.database, token) is None:
         text = f"a token must be in force, got {'another one' if token else 'none'}; ask an administrator for one"
         return html(_login_form(wanted, Mistake(text, "token")), HTTPStatus.BAD_REQUEST)
@@ -51,5 +52,5 @@ def logout(service: Service, call: Call) -> Answer:
 
 def _login_form(wanted: str, mistake: Mistake | None = None) -> str:
     inner = fields(_FIELDS, {"next": wanted}, mistake) + tag("div", button("Log in", is_main=True), class_="actions")
-    card = tag("div", form(LOGIN, inner), class_="card")
-    return page(None, "Searches as a service", (), summary(mistake), section("Log in", card, "login"))
+    login_section = section("Log in", card(form(LOGIN, inner)), "login")
+    return page(None, "Searches as a service", (), summary(mistake), login_section)

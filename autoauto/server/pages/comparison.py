@@ -11,7 +11,7 @@ from autoauto.report.tables.table import Table
 from autoauto.report.tables.two_searches import ComparedSearch, comparison_tables
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, button, fields, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.listing import ID_WIDTH, best_text, moment_text, name_of
 from autoauto.server.store import searches
 from autoauto.server.store.asked import asked_texts, names_of, read_submission
@@ -24,30 +24,35 @@ N_OFFERED = 200
 
 def comparison_page(service: Service, call: Call) -> Answer:
     """Two searches, of those that a user may see."""
-    chosen = {name: search_id for name in ("search", "other") if (search_id := call.query.get(name))}
+    chosen = {}
+    for name in ("search", "other"):
+        if call.query.get(name):
+            chosen[name] = call.query[name]
     offered = searches.list_searches(service.database, call.user, limit=N_OFFERED).searches
     pair = [searches.read_search(service.database, call.user, search_id) for search_id in chosen.values()]
-    card = tag("section", tag("div", _choice(offered, chosen), class_="card"))
+    choice = tag("section", card(_choice(offered, chosen)))
     tables = ""
     if len(pair) == 2:
         tables = "".join(map(_section, _tables(service, *pair)))
-    named = zip(("first", "second"), pair, strict=False)
-    facts = [f"{which}: {_distinct_name(search)}" for which, search in named]
-    return html(page(call.user, "Compare two searches", facts, card, tables, here=PATH))
+    facts = [f"{which}: {_distinct_name(search)}" for which, search in zip(("first", "second"), pair, strict=False)]
+    return html(page(call.user, "Compare two searches", facts, choice, tables, here=PATH))
 
 
 def _distinct_name(search: Mapping[str, Any]) -> str:
-    """What tells a search from another of the same model and cluster."""
+    """The name of a search with its id, date and owner, which differ between searches of one model and cluster."""
     owner = f", {search['owner']}" if search["owner"] else ""
     return f"{name_of(search)}, {search['id'][:ID_WIDTH]}, {moment_text(search['created'])}{owner}"
 
 
 def _choice(offered: list[dict[str, Any]], chosen: Mapping[str, str]) -> str:
-    names = {each: each for each in chosen.values()}  # also where it is older than those on offer
+    names = {"": "choose one"}
+    names |= {search_id: search_id for search_id in chosen.values()}  # also where it is older than those on offer
     names |= {search["id"]: _distinct_name(search) for search in offered}
-    known = (("", "choose one"), *names.items())
-    labels = {"search": "First search", "other": "Second search"}
-    selects = (Field(name, label, Kind.CHOICE, choices=known) for name, label in labels.items())
+    choices = tuple(names.items())
+    selects = (
+        Field("search", "First search", Kind.CHOICE, choices=choices),
+        Field("other", "Second search", Kind.CHOICE, choices=choices),
+    )
     return form(PATH, fields(selects, chosen), button("Compare"), method="get", name="Searches to compare")
 
 
@@ -59,22 +64,29 @@ def _section(table: Table) -> str:
 
 
 def _tables(service: Service, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Table]:
-    """The tables of both; where trials of one cannot be read, with the best that its worker has told."""
-    pair = [_compared(service, each) for each in (first, second)]
-    storage = service.database.storage
+    """The tables of both; where trials of one cannot be read, with the best so far as its worker has reported it."""
     try:
-        summaries = [summary_of(storage, each["id"]) if each["n_trials"] else None for each in (first, second)]
-        return comparison_tables(*(each._replace(summary=some) for each, some in zip(pair, summaries, strict=True)))
+        return comparison_tables(_with_trials(service, first), _with_trials(service, second))
     except DatabaseAway:
         raise
     except Exception:  # noqa: BLE001 (whatever lies in the database, the page shows all else)
-        bests = [best_text(each) or "-" for each in (first, second)]
-        return comparison_tables(
-            *(each._replace(about={**each.about, "best so far": text}) for each, text in zip(pair, bests, strict=True))
-        )
+        return comparison_tables(_with_best(service, first), _with_best(service, second))
+
+
+def _with_trials(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
+    compared = _compared(service, search)
+    if not search["n_trials"]:
+        return compared
+    return compared._replace(summary=summary_of(service.database.storage, search["id"]))
+
+
+def _with_best(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
+    compared = _compared(service, search)
+    return compared._replace(about={**compared.about, "best so far": best_text(search) or "-"})
 
 
 def _compared(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
+    """A search without its trials."""
     submission = read_submission(service.database, search["id"])
     about = {
         "state": search["state"],

@@ -30,12 +30,20 @@ RENEW_S = 3_600
 STUDIES = "/api/studies"
 _STUDY = f"{STUDIES}/{{study_number}}"
 PATHS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("/dashboard", "/dashboard/", "/static/{file}", "/api/meta", STUDIES), ()),
-    **{"/dashboard/{view}": ("ids",), _STUDY: ("after",), "/csv/{study_number}": ("trial_ids",)},
-    **dict.fromkeys(("/dashboard/{view}/{study_number}", "/dashboard/{view}/{study_number}/{tab}"), ()),
-    **dict.fromkeys((f"{_STUDY}/param_importances", f"{_STUDY}/plot/{{plot}}"), ()),
+    "/dashboard": (),
+    "/dashboard/": (),
+    "/static/{file}": (),
+    "/api/meta": (),
+    STUDIES: (),
+    "/dashboard/{view}": ("ids",),
+    _STUDY: ("after",),
+    "/csv/{study_number}": ("trial_ids",),
+    "/dashboard/{view}/{study_number}": (),
+    "/dashboard/{view}/{study_number}/{tab}": (),
+    f"{_STUDY}/param_importances": (),
+    f"{_STUDY}/plot/{{plot}}": (),
 }
-"""Its paths, and the parameters of each."""
+"""The paths of the dashboard that are forwarded, with the parameters of each."""
 
 
 class _Read(NamedTuple):
@@ -45,12 +53,13 @@ class _Read(NamedTuple):
 
 
 def dashboard(path: str) -> Callable[[Service, Call], Answer]:
-    """What answers one of its paths."""
+    """Make the handler of one path of the dashboard."""
 
     def read_dashboard(service: Service, call: Call) -> Answer:
         if "study_number" in call.path:
             _check_visible(service, call)
         query = {name: value for name, value in call.query.items() if value is not None}
+        # A new number, and so a fresh application, every hour.
         application = _application(service.database, int(monotonic() // RENEW_S))
         read = _read(application, path.format(**call.path), urlencode(query))
         if read.status >= HTTPStatus.BAD_REQUEST:
@@ -114,22 +123,28 @@ def _read(application: Any, path: str, query: str) -> _Read:
         started[:] = int(status.split(maxsplit=1)[0]), dict(headers)
 
     environ = {
-        **{
-            "REQUEST_METHOD": "GET",
-            "PATH_INFO": path.encode().decode("latin-1"),
-            "QUERY_STRING": query,
-            "SCRIPT_NAME": "",
-            "HTTP_HOST": "local",
-        },
-        **{"SERVER_NAME": "local", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "HTTP_ACCEPT_ENCODING": "gzip"},
-        **{"wsgi.url_scheme": "http", "wsgi.input": BytesIO(), "wsgi.errors": StringIO(), "wsgi.multithread": True},
-        **{"wsgi.version": (1, 0), "wsgi.multiprocess": False, "wsgi.run_once": False},
+        "REQUEST_METHOD": "GET",
+        "PATH_INFO": path.encode().decode("latin-1"),  # as WSGI has bytes of a path
+        "QUERY_STRING": query,
+        "SCRIPT_NAME": "",
+        "HTTP_HOST": "local",
+        "HTTP_ACCEPT_ENCODING": "gzip",
+        "SERVER_NAME": "local",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": BytesIO(),
+        "wsgi.errors": StringIO(),
+        "wsgi.multithread": True,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
     }
     parts = application(environ, start_response)
     try:
         body = b"".join(parts)
     finally:
-        if close := getattr(parts, "close", None):
-            close()
+        if hasattr(parts, "close"):
+            parts.close()
     status, headers = started
     return _Read(status, headers, body)

@@ -16,7 +16,7 @@ MAX_FIELDS = 100
 
 
 class Kind(StrEnum):
-    """What a field is written in; the words of HTML."""
+    """The kinds of controls, by their names in HTML."""
 
     TEXT = "text"
     PASSWORD = "password"
@@ -28,7 +28,7 @@ class Kind(StrEnum):
 
 
 class Field(NamedTuple):
-    """What a person may write.
+    """A field of a form.
 
     Attributes:
         name: of its value in the form.
@@ -50,7 +50,7 @@ class Field(NamedTuple):
 
 
 class Mistake(NamedTuple):
-    """What is wrong with a form, and the name of its field; empty where it is none or several."""
+    """An error in a form, and the name of its field; empty where it is about no single field."""
 
     text: str
     name: str = ""
@@ -89,12 +89,16 @@ def mistake_in(form_fields: Iterable[Field], text: str) -> Mistake:
     >>> mistake_in([Field("batch_size", "batch size")], "space.batch_size: batch_size must be above 0").name
     'batch_size'
     """
-    starts = {}
+    starts = []
     for each in form_fields:
         named = rf"(?<![\w-])(--)?{each.name.replace('_', '[_-]')}(?![\w-])"
-        if match := re.search(named, text):
-            starts[each.name] = match.start()
-    return Mistake(text, min(starts, key=lambda name: starts[name], default=""))
+        match = re.search(named, text)
+        if match:
+            starts.append((match.start(), each.name))
+    if not starts:
+        return Mistake(text)
+    _, name = min(starts)
+    return Mistake(text, name)
 
 
 def form(action: str, *content: str, method: str = "post", encoding: str | None = None, name: str = "") -> str:
@@ -109,7 +113,7 @@ def button(name: str, *, is_main: bool = False) -> str:
 
 
 def summary(mistake: Mistake | None) -> str:
-    """What is wrong with a form, above it, with a link to the field."""
+    """The error above a form, with a link to its field."""
     if mistake is None:
         return ""
     text = words(mistake.text)
@@ -126,36 +130,44 @@ def fields(form_fields: Iterable[Field], values: Mapping[str, str], mistake: Mis
 def _field(field: Field, value: str, error: str) -> str:
     if field.kind is Kind.HIDDEN:
         return _control(field, value)
-    about = [f"{field.name}-{what}" for what, text in (("error", error), ("hint", field.hint)) if text]
+    about = []  # ids of the notes, by which readers of screens find them
+    notes = ""
+    for kind, text in (("error", error), ("hint", field.hint)):
+        if text:
+            about.append(f"{field.name}-{kind}")
+            notes += tag("p", words(text), id=about[-1], class_=kind)
     label = tag("label", words(field.label), for_=field.name)
     control = _control(field, value, " ".join(about) or None, is_wrong=bool(error))
-    notes = tag("p", words(error), id=f"{field.name}-error", class_="error") if error else ""
-    notes += tag("p", words(field.hint), id=f"{field.name}-hint", class_="hint") if field.hint else ""
     parts = (control, label) if field.kind is Kind.CHECKBOX else (label, control)
     return tag("div", *parts, notes, class_=f"field {field.kind}")
 
 
 def _control(field: Field, value: str, about: str | None = None, *, is_wrong: bool = False) -> str:
     common: dict[str, object] = {
-        **{"id": field.name, "name_": field.name, "autocomplete": field.autocomplete},
-        **{"aria_describedby": about, "aria_invalid": "true" if is_wrong else None},
+        "id": field.name,
+        "name_": field.name,
+        "autocomplete": field.autocomplete,
+        "aria_describedby": about,
+        "aria_invalid": "true" if is_wrong else None,
     }
     if field.kind is Kind.LINES:
         # the first line break after the tag is not part of its text
         return tag("textarea", "\n" + escape(value), rows=4, spellcheck="false", **common)
     if field.kind is Kind.CHOICE:
-        options = (
-            tag("option", words(shown), value=each, selected="selected" if each == value else None)
-            for each, shown in field.choices
-        )
-        return tag("select", *options, **common)
+        options = ""
+        for each, shown in field.choices:
+            selected = "selected" if each == value else None
+            options += tag("option", words(shown), value=each, selected=selected)
+        return tag("select", options, **common)
     if field.kind is Kind.CHECKBOX:
         return _input(type=field.kind, value="on", checked="checked" if value else None, **common)
     written = None if field.kind in (Kind.FILE, Kind.PASSWORD) else value  # a browser sends no file by itself
-    listed = f"{field.name}-known" if field.suggestions else None
+    if not field.suggestions:
+        return _input(type=field.kind, value=written, spellcheck="false", **common)
+    listed = f"{field.name}-known"
     known = (tag("option", value=each) for each in field.suggestions)
-    suggestions = tag("datalist", *known, id=listed) if listed else ""
-    return _input(type=field.kind, value=written, spellcheck="false", list=listed, **common) + suggestions
+    control = _input(type=field.kind, value=written, spellcheck="false", list=listed, **common)
+    return control + tag("datalist", *known, id=listed)
 
 
 def _input(**attributes: object) -> str:

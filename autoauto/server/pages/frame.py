@@ -30,13 +30,14 @@ REPORT_HEADERS = {
     "frame-ancestors 'none'; base-uri 'none'",
 }
 """A report has its style sheet and its script inside, and runs no other."""
-_SECTIONS = (
+_SECTIONS: tuple[tuple[str, str, Role], ...] = (
     ("Searches", "/", Role.READER),
     ("New search", "/new", Role.SUBMITTER),
     ("Uploads", "/uploads", Role.SUBMITTER),
     ("Compare", "/compare", Role.READER),
-    *((("Dashboard", "/dashboard", Role.READER),) if find_spec("optuna_dashboard") else ()),
 )
+if find_spec("optuna_dashboard"):
+    _SECTIONS = (*_SECTIONS, ("Dashboard", "/dashboard", Role.READER))
 
 
 def style_sheet() -> bytes:
@@ -74,14 +75,19 @@ def page(
 def _navigation(user: User | None, here: str) -> str:
     if user is None:
         return tag("nav", tag("strong", "autoauto"), aria_label="autoauto")
-    links = (
-        tag("li", tag("a", name, href=path, aria_current="page" if path == here else None))
-        for name, path, role in _SECTIONS
-        if user.role.includes(role)
-    )
+    links = ""
+    for name, path, role in _SECTIONS:
+        if user.role.includes(role):
+            current = "page" if path == here else None
+            links += tag("li", tag("a", name, href=path, aria_current=current))
     who = tag("span", words(f"{user.name}, {user.role}"), class_="muted")
     leave = "" if user == LOCAL else form("/logout", button("Log out"))
-    return tag("nav", tag("strong", "autoauto"), tag("ul", *links), who, leave, aria_label="autoauto")
+    return tag("nav", tag("strong", "autoauto"), tag("ul", links), who, leave, aria_label="autoauto")
+
+
+def card(*content: str) -> str:
+    """A part of a page in a frame."""
+    return tag("div", *content, class_="card")
 
 
 def html(text: str, status: int = 200) -> Answer:
@@ -91,7 +97,7 @@ def html(text: str, status: int = 200) -> Answer:
 
 def problem_page(status: int, title: str, detail: str, request_id: str) -> Answer:
     """The page of an error: what must hold, what was given, what to try."""
-    about = tag("div", tag("p", words(detail), class_="error"), class_="card")
+    about = card(tag("p", words(detail), class_="error"))
     back = tag("p", tag("a", "All searches", href="/"))
     return html(page(None, title, (f"{status}", f"request {request_id}"), tag("section", about), back), status)
 

@@ -12,12 +12,12 @@ from autoauto.report.tables.table import Column, Table, TableCell, html_table
 from autoauto.report.wording import counted
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, button, fields, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.store import searches
 from autoauto.server.store.searches import SearchState
 
-_STATES = (("", "all"), *((str(state), str(state)) for state in SearchState))
-_FILTERS = (Field("state", "State", Kind.CHOICE, choices=_STATES), Field("owner", "Owner"))
+_STATES = {"": "all"} | {str(state): str(state) for state in SearchState}
+_FILTERS = (Field("state", "State", Kind.CHOICE, choices=tuple(_STATES.items())), Field("owner", "Owner"))
 _COLUMNS = tuple(map(Column, ("search", "id", "objective", "state", "owner", "best so far", "asked for")))
 _NAME_WIDTH = 40
 ID_WIDTH = 6
@@ -26,22 +26,24 @@ ID_WIDTH = 6
 
 def searches_page(service: Service, call: Call) -> Answer:
     """The searches that a user may see, the newest first."""
-    given = {name: value for name in ("state", "owner") if (value := call.query[name])}
-    limit, before = call.query["limit"], call.query["before"]
+    given = {}
+    for name in ("state", "owner"):
+        if call.query[name]:
+            given[name] = call.query[name]
     state = SearchState(given["state"]) if "state" in given else None
-    shown = searches.list_searches(service.database, call.user, state, given.get("owner"), limit, before)
+    limit = call.query["limit"]
+    shown = searches.list_searches(service.database, call.user, state, given.get("owner"), limit, call.query["before"])
     rows = tuple(map(_row, shown.searches))
     filters = form("/", fields(_FILTERS, given), button("Filter"), method="get", name="Filter searches")
-    table = html_table(Table(counted(len(rows), "search", "es"), _COLUMNS, rows)) if rows else _nothing(bool(given))
-    older = {**given, "before": shown.before, "limit": limit}
-    more = "" if shown.before is None else tag("p", tag("a", "Older searches", href=f"/?{urlencode(older)}"))
-    content = filters + tag("div", table, more, class_="card")
+    if rows:
+        listed = html_table(Table(counted(len(rows), "search", "es"), _COLUMNS, rows))
+    else:
+        listed = tag("p", words("No search is like that." if given else "There is no search yet."))
+    if shown.before is not None:
+        older = urlencode({**given, "before": shown.before, "limit": limit})
+        listed += tag("p", tag("a", "Older searches", href=f"/?{older}"))
+    content = filters + card(listed)
     return html(page(call.user, "Searches", ("the newest first",), tag("section", content, id="searches"), here="/"))
-
-
-def _nothing(is_filtered: bool) -> str:
-    text = "No search is like that." if is_filtered else "There is no search yet."
-    return tag("p", words(text))
 
 
 def _row(search: Mapping[str, Any]) -> tuple[TableCell | str | None, ...]:

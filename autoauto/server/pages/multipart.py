@@ -42,7 +42,7 @@ class FormFile(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What a form has: texts by the names of fields, and files that are not empty."""
+    """The content of a form: texts and files by the names of their fields; a field without a file is left out."""
 
     values: dict[str, str]
     files: dict[str, FormFile]
@@ -64,8 +64,10 @@ def read_form(file: BinaryIO) -> Form:
     try:
         with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
             return _read(content)
-    except ValueError as error:  # it is empty
-        raise _bad("it is empty") if not isinstance(error, BadInput) else error from error
+    except BadInput:
+        raise
+    except ValueError as error:  # of mmap, which maps no empty file
+        raise _bad("it is empty") from error
 
 
 def _read(content: mmap) -> Form:

@@ -29,10 +29,10 @@ from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.wording import counted
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, button, fields, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.listing import moment_text, name_of
 from autoauto.server.store import searches
-from autoauto.server.store.asked import asked_texts, is_held, labels_text, names_of, read_submission
+from autoauto.server.store.asked import asked_texts, labels_text, names_of, read_submission
 from autoauto.server.store.queue import n_before
 from autoauto.server.store.searches import SearchState
 from autoauto.server.store.submission import STARTS_ENGINES, SearchLimits, Submission
@@ -44,11 +44,11 @@ from autoauto.study.analysis.comparisons import study_comparisons
 PATH = "/searches"
 REFRESH_S = 2
 REFRESH_MANY_S = 15
-"""Where all trials are read again, and there are many of them."""
+"""The period for a search with many trials, since all of them are read again."""
 MANY_TRIALS = 2_000
 _NO_WEIGHTS = "It is shared with you without the weights of its model, so it is not exported."
 N_DRAWN = 32
-"""Searches of which what was drawn last is held."""
+"""The number of searches whose last charts and tables are cached."""
 
 
 def search_page(service: Service, call: Call) -> Answer:
@@ -56,24 +56,29 @@ def search_page(service: Service, call: Call) -> Answer:
     search = searches.read_search(service.database, call.user, call.search_id)
     submission = read_submission(service.database, search["id"])
     names = names_of(search, submission)
-    has_ended = SearchState(search["state"]).has_ended
-    refresh_s = None if has_ended else REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
-    again = f"again every {refresh_s} s" if refresh_s else ""
+    refresh_s = _refresh_s(search)
     facts = (
         f"search {search['id']}",
         f"objective {search['objective']}",
         f"asked for {moment_text(search['created'])}",
+        f"by {search['owner']}" if search["owner"] else "shared with you",
     )
-    owner = f"by {search['owner']}" if search["owner"] else "shared with you"
     content = (
-        _live("status", _status(service, search, submission, again), refresh_s),
-        _live("actions", _actions(service, call, search), None),
+        _live("status", _status(service, search, submission, refresh_s), refresh_s),
+        _live("actions", _actions(call, search), None),
         _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
         _request(submission, names),
         _live("links", _links(search), None),
         _live("commands", _commands(service, call, search, submission, names), None),
     )
-    return html(page(call.user, name_of(search), (*facts, owner), *content, refresh_s=refresh_s))
+    return html(page(call.user, name_of(search), facts, *content, refresh_s=refresh_s))
+
+
+def _refresh_s(search: Mapping[str, Any]) -> int | None:
+    """After how long the page reads a search again; None for never."""
+    if SearchState(search["state"]).has_ended:
+        return None
+    return REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
 
 
 def _live(name: str, content: str, refresh_s: int | None) -> str:
@@ -81,40 +86,54 @@ def _live(name: str, content: str, refresh_s: int | None) -> str:
     return tag("div", content, id=name, data_live="", data_refresh_s=refresh_s)
 
 
-def _status(service: Service, search: Mapping[str, Any], submission: Submission, again: str) -> str:
-    """What a search does or waits for, how far it is, and when it ends."""
-    lines = filter(None, (*_state_lines(service, search, submission), again))
-    first, *others = lines
-    progress = search["progress"] if search["state"] == SearchState.RUNNING else None
-    bar = tag("progress", max=progress["total"], value=progress["done"], aria_label="of this step") if progress else ""
+def _status(service: Service, search: Mapping[str, Any], submission: Submission, refresh_s: int | None) -> str:
+    """The state of a search: what it does or waits for, how far it is, and when it ends."""
+    first, *others = _state_lines(service, search, submission)
+    if refresh_s:
+        others.append(f"again every {refresh_s} s")
+    bar = ""
+    progress = search["progress"]
+    if progress and search["state"] == SearchState.RUNNING:
+        bar = tag("progress", max=progress["total"], value=progress["done"], aria_label="of this step")
     text = tag("p", words(first), class_="state", role="status")
-    return tag("section", tag("div", text, bar, tag("p", words(" · ".join(others)), class_="muted"), class_="card"))
+    return tag("section", card(text, bar, tag("p", words(" · ".join(others)), class_="muted")))
 
 
 def _state_lines(service: Service, search: Mapping[str, Any], submission: Submission) -> Iterator[str]:
-    state, progress = SearchState(search["state"]), search["progress"]
+    """Yield the lines of the status; the first one says the state."""
+    state = SearchState(search["state"])
+    progress = search["progress"]
     if state is SearchState.WAITING:
         yield _waits_text(n_before(service.database, search["id"]), submission.labels)
     elif state is SearchState.RUNNING and progress:
         yield f"running: {progress['activity']} {progress['done']:,} of {progress['total']:,}"
-        yield f"about {_duration(progress['left_s'])} to the end of this step, estimated" if progress["left_s"] else ""
+        if progress["left_s"]:
+            yield f"about {_duration(progress['left_s'])} to the end of this step, estimated"
+    elif search["ended_by"] and search["ended_by"] != "stop":
+        yield f"{state}: its budget of {search['ended_by']} has ended"
     else:
-        ended = search["ended_by"] and search["ended_by"] != "stop"
-        yield f"{state}: its budget of {search['ended_by']} has ended" if ended else str(state)
-    yield search["reason"]
-    yield counted(search["n_trials"], "trial") if search["n_trials"] else ""
-    yield f"{_duration(search['used_s'])} of work" if search["used_s"] else ""
-    yield f"ended {moment_text(search['ended'])}" if state.has_ended else ""
+        yield str(state)
+    if search["reason"]:
+        yield search["reason"]
+    if search["n_trials"]:
+        yield counted(search["n_trials"], "trial")
+    if search["used_s"]:
+        yield f"{_duration(search['used_s'])} of work"
+    if state.has_ended:
+        yield f"ended {moment_text(search['ended'])}"
 
 
 def _waits_text(before: int | None, labels: Mapping[str, str]) -> str:
-    worker, own = "a worker", {name: text for name, text in labels.items() if name not in STARTS_ENGINES}
+    worker = "a worker"
+    own = {name: text for name, text in labels.items() if name not in STARTS_ENGINES}
     if len(own) < len(labels):
         worker += " that starts engines (autoauto worker --launch WAY)"
     if own:
         worker += f" with {labels_text(own)}"
-    others = f"{counted(before, 'search', 'es')} {'begins' if before == 1 else 'begin'} before it" if before else ""
-    return f"waiting for {worker}: {others or 'it is the next'}"
+    if not before:
+        return f"waiting for {worker}: it is the next"
+    begin = "begins" if before == 1 else "begin"
+    return f"waiting for {worker}: {counted(before, 'search', 'es')} {begin} before it"
 
 
 def _duration(seconds: float) -> str:
@@ -126,15 +145,17 @@ def _duration(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _actions(service: Service, call: Call, search: Mapping[str, Any]) -> str:
-    """The button that its reader may use."""
-    has_ended = SearchState(search["state"]).has_ended
+def _actions(call: Call, search: Mapping[str, Any]) -> str:
+    """The button that its reader may use: an administrator, or who has asked for it, of whom it names the owner."""
     is_done = search["state"] == SearchState.FINISHED and not search["ended_by"]
-    may_act = call.user.role.includes(Role.SUBMITTER) and is_held(service.database, call.user, search["id"])
+    may_act = call.user.role.includes(Role.SUBMITTER) and search["owner"] is not None
     if is_done or not may_act:
         return ""
-    name, what = ("resume", "Go on") if has_ended else ("stop", "Stop with the best so far")
-    return tag("div", form(f"{PATH}/{search['id']}/{name}", button(what)), class_="actions")
+    if SearchState(search["state"]).has_ended:
+        action = form(f"{PATH}/{search['id']}/resume", button("Go on"))
+    else:
+        action = form(f"{PATH}/{search['id']}/stop", button("Stop with the best so far"))
+    return tag("div", action, class_="actions")
 
 
 @lru_cache(N_DRAWN)
@@ -155,43 +176,45 @@ def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchSta
         return ""
     if summary.winner is None and not state.has_ended:
         text = f"None of {counted(len(summary.trials), 'configuration')} fits so far."
-        return tag("section", tag("div", tag("p", words(text)), class_="card"))
-    charts = filter(None, (rates_chart(summary.rate_curves), objectives_chart(summary)))
-    best = winner_section(summary, study_comparisons(summary) if state.has_ended else (), ())
-    return (
-        best
-        + front_section(summary)
-        + engines_section(summary)
-        + choices_section(summary)
-        + "".join(map(figure, charts))
-    )
+        return tag("section", card(tag("p", words(text))))
+    comparisons = study_comparisons(summary) if state.has_ended else ()
+    sections = [
+        winner_section(summary, comparisons, ()),
+        front_section(summary),
+        engines_section(summary),
+        choices_section(summary),
+    ]
+    charts = [rates_chart(summary.rate_curves), objectives_chart(summary)]
+    return "".join(sections) + "".join(figure(chart) for chart in charts if chart)
 
 
 def _request(submission: Submission, names: Mapping[str, str]) -> str:
     table = Table("", (Column("what"), Column("value")), tuple(asked_texts(submission, names).items()))
-    return section("Asked for", tag("div", html_table(table), class_="card"), "asked")
+    return section("Asked for", card(html_table(table)), "asked")
 
 
 def _links(search: Mapping[str, Any]) -> str:
-    """Where more of it is, for people and for programs."""
+    """Links to other views of the search, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
-    links = {"Compare with another": f"/compare?search={search['id']}", "JSON": own}
+    links: dict[str, str] = {}
     if search["n_trials"]:
-        links = {"Report": f"{own}/report?as=html", "Trials as CSV": f"{own}/table?as=csv"} | links
+        links |= {"Report": f"{own}/report?as=html", "Trials as CSV": f"{own}/table?as=csv"}
+    links |= {"Compare with another": f"/compare?search={search['id']}", "JSON": own}
     items = (tag("li", tag("a", name, href=path)) for name, path in links.items())
     export = _export(own, search) if search["may_export"] else tag("p", words(_NO_WEIGHTS), class_="muted")
-    return section("More", tag("div", tag("ul", *items), export, class_="card"), "more")
+    return section("More", card(tag("ul", *items), export), "more")
 
 
 def _formats(search: Mapping[str, Any]) -> list[str]:
     """The formats in which the best of a search may be exported, the preferred one first; none before there is one."""
-    front = (search["answer"] or {}).get("front") or [None]
-    best = search["best"] or front[0]
+    best = search["best"]
+    if not best and search["answer"] and search["answer"].get("front"):
+        best = search["answer"]["front"][0]
     return formats_for(best) if best else []
 
 
 def _export(own: str, search: Mapping[str, Any]) -> str:
-    """What asks for the best as files of another runtime; empty where there is none."""
+    """The form that exports the best configuration; empty where there is none."""
     choices = tuple((name, name) for name in _formats(search))
     if not choices:
         return ""
@@ -202,19 +225,21 @@ def _export(own: str, search: Mapping[str, Any]) -> str:
 def _commands(
     service: Service, call: Call, search: Mapping[str, Any], submission: Submission, names: Mapping[str, str]
 ) -> str:
-    """What a terminal does with the search; `search` only where its options say all that was asked for."""
-    search_id, server = search["id"], f"--server {quote(call.server)}"
+    """Commands to copy into a terminal; `search` is among them only where options can say all that was asked for."""
+    search_id = search["id"]
+    server = f"--server {quote(call.server)}"
+    formats = _formats(search)
     commands = {}
     if search["n_trials"]:
         commands["Report"] = f"autoauto report {search_id} --html report.html {server}"
-    if search["may_export"] and (formats := _formats(search)):
+    if search["may_export"] and formats:
         commands["Export"] = f"autoauto export {search_id} --to {formats[0]} --output artifact {server}"
     if submission.limits == SearchLimits() and submission.labels.items() <= STARTS_ENGINES.items():
-        commands |= {"Ask for the same": f"{service.write_command(submission.named_by(names))} {server}"}
+        commands["Ask for the same"] = f"{service.write_command(submission.named_by(names))} {server}"
     if not commands:
         return ""
     lines = "".join(command_line(name, command) for name, command in commands.items())
-    return section("In a terminal", tag("div", lines, class_="card"), "terminal")
+    return section("In a terminal", card(lines), "terminal")
 
 
 def stop_by_page(service: Service, call: Call) -> Answer:

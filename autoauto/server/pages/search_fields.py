@@ -30,16 +30,16 @@ from autoauto.targets.target import NamedTarget, TargetOption
 
 Choices = tuple[tuple[str, str], ...]
 FILES = {f"{what}_file": what for what in ("model", "cluster", *FILE_OPTIONS)}
-"""Fields for files, by what they are."""
+"""Names of the fields that take a file, each with what the file is."""
 CHOSEN = {f"{what}_upload": what for what in FILES.values()}
-"""Fields in which an upload is chosen, by what it is."""
+"""Names of the fields that choose an upload, each with what the upload is."""
 LIMITS = ("measurements", "trials")
 SWITCHES = ("shared", "share_weights")
 _OBJECTIVES = (*map(str, Objective), f"{Objective.THROUGHPUT},{Objective.LATENCY}")
 _OF_ENGINES = {"n_ipu": "pipeline stages", "batch_size": "sequences of a micro-batch"}
-"""What knobs of all targets are where engines serve decoders."""
+"""The meaning of knobs of all targets where engines serve decoders."""
 _LONG = 50
-"""The longest text of a knob that is its label; a longer one is its hint."""
+"""The maximum length of the help of a knob as its label; a longer one is its hint."""
 
 
 class FieldGroup(NamedTuple):
@@ -85,22 +85,25 @@ def _model_and_cluster(entry: NamedTarget, uploads: Mapping[str, Choices]) -> It
         yield from _chosen("model", uploads)
         yield Field("model_file", "or an ONNX file", Kind.FILE, "one file, with its weights")
     typical = typical_options(entry)
-    example = {systems.TARGET: "GPUs and how many, for example h100_sxm-8 or 8xH100"}
-    hint = f"{example.get(entry.name, 'a name, offered while you write')}; empty: {entry.default_cluster}"
+    written = "a name, offered while you write"
+    if entry.name == systems.TARGET:
+        written = "GPUs and how many, for example h100_sxm-8 or 8xH100"
+    hint = f"{written}; empty: {entry.default_cluster}"
     yield Field("cluster", "Cluster", hint=hint, suggestions=_cluster_names(entry.name))
     if "gpus" in typical:
         yield Field("gpus", "GPUs", hint="so many of the system that Cluster names, in place of a number there")
     yield from _chosen("cluster", uploads)
     yield Field("cluster_file", "or a cluster in TOML", Kind.FILE, "one file")
     if "mode" in typical:
-        yield Field("mode", "Mode", Kind.CHOICE, choices=tuple((each,) * 2 for each in ("inference", "training")))
+        modes = (("inference", "inference"), ("training", "training"))
+        yield Field("mode", "Mode", Kind.CHOICE, choices=modes)
 
 
 def _chosen(what: str, uploads: Mapping[str, Choices]) -> Iterator[Field]:
     """The field in which one of the uploads is chosen; none where there are none."""
-    if choices := uploads.get(what):
-        label = f"or an uploaded {'one' if what in ('model', 'cluster') else what}"
-        yield Field(f"{what}_upload", label, Kind.CHOICE, choices=(("", "none"), *choices))
+    if uploads.get(what):
+        label = "or an uploaded one" if what in ("model", "cluster") else f"or an uploaded {what}"
+        yield Field(f"{what}_upload", label, Kind.CHOICE, choices=(("", "none"), *uploads[what]))
 
 
 @cache
@@ -112,24 +115,36 @@ def _cluster_names(target: str) -> tuple[str, ...]:
             return tuple(f"{each.name}-{each.n_gpus_per_node}" for each in nodes)
         except MissingExtra:  # a worker may have it
             return (TARGETS[target].default_cluster,)
-    names = (name for name, path in builtin_clusters().items() if target_of_file(path) == target)
-    return tuple(dict.fromkeys((TARGETS[target].default_cluster, *names)))
+    names = {TARGETS[target].default_cluster: None}  # the default first, and once
+    for name, path in builtin_clusters().items():
+        if target_of_file(path) == target:
+            names[name] = None
+    return tuple(names)
 
 
 def _varying(entry: NamedTarget, uploads: Mapping[str, Choices]) -> FieldGroup:
     """The knobs of a target, and the options that only it has; options of a machine are no client's."""
-    typical, unused = typical_options(entry), unused_options(entry)
-    # of one name each target may have a knob of its own; of several sessions the first says what it is
-    own = {knob.name: knob for kind in reversed(entry.sessions) for knob in kind.knobs}
-    knobs = [own.get(knob.name, knob) for knob in KNOBS if knob.name not in unused]
-    shown = [_knob_field(knob, entry) for knob in knobs if knob.name in own or knob.name != "precision"]
+    unused = unused_options(entry)
+    # Targets may have knobs of their own by one name; of several sessions with one name the first says what it is.
+    own: dict[str, Knob] = {}
+    for session in reversed(entry.sessions):
+        own |= {knob.name: knob for knob in session.knobs}
+    shown: list[Field] = []
+    for knob in KNOBS:
+        if knob.name not in unused and (knob.name in own or knob.name != "precision"):
+            shown.append(_knob_field(own.get(knob.name, knob), entry))
     if "precision" not in own:
-        named = tuple((str(each), str(each)) for each in entry.precisions)
-        default = ("", f"that of the target, {entry.default_precision}")
-        shown.append(Field("precision", "Precision", Kind.CHOICE, choices=(default, *named)))
+        choices = {"": f"that of the target, {entry.default_precision}"}
+        choices |= {str(precision): str(precision) for precision in entry.precisions}
+        shown.append(Field("precision", "Precision", Kind.CHOICE, choices=tuple(choices.items())))
     for option in entry.options:
-        if option.help and not is_of_machine(option):
-            shown += _file_fields(option, uploads) if option.name in FILE_OPTIONS else [_option_field(option)]
+        if not option.help or is_of_machine(option):
+            continue
+        if option.name in FILE_OPTIONS:
+            shown += _file_fields(option, uploads)
+        else:
+            shown.append(_option_field(option))
+    typical = typical_options(entry)
     return FieldGroup(
         "What may vary",
         tuple(field for field in shown if field.name in typical),
@@ -138,18 +153,19 @@ def _varying(entry: NamedTarget, uploads: Mapping[str, Choices]) -> FieldGroup:
 
 
 def _knob_field(knob: Knob, entry: NamedTarget) -> Field:
-    """Where values of a knob are written: its help is the label, or where it is long the hint."""
-    text = _OF_ENGINES.get(knob.name, knob.help) if entry.serves_decoders else knob.help
-    label = text if len(text) <= _LONG else (knob.label or knob.name.replace("_", " "))
-    values = _several(knob.metavar, str(knob.default_help[1]))
-    hint = values if label == text else f"{text}; {values}"
+    """The field for values of a knob; the help of the knob is the label, or where it is long the hint."""
+    text = knob.help
+    if entry.serves_decoders:
+        text = _OF_ENGINES.get(knob.name, text)
+    label = text
+    hint = f"empty: {knob.default_help[1]}"
+    example = knob.metavar
+    if "," in example or "|" in example or any(map(str.isdigit, example)):  # else it is a name, as of a unit
+        hint = f"for example {example}; {hint}"
+    if len(text) > _LONG:
+        label = knob.label or knob.name.replace("_", " ")
+        hint = f"{text}; {hint}"
     return Field(knob.name, f"{label[0].upper()}{label[1:]} ({knob.name})", hint=_as_names(hint))
-
-
-def _several(example: str, default: str) -> str:
-    """What may be written where several values may be."""
-    shown = f"for example {example}" if any(map(str.isdigit, example)) or "," in example or "|" in example else ""
-    return "; ".join(filter(None, (shown, f"empty: {default}")))
 
 
 def _option_field(option: TargetOption) -> Field:
@@ -157,13 +173,13 @@ def _option_field(option: TargetOption) -> Field:
     if option.kind is bool:
         return Field(option.name, label, Kind.CHECKBOX, _as_names(option.help))
     if option.choices:
-        choices = (("", "the default"), *((str(each), str(each)) for each in option.choices))
-        return Field(option.name, label, Kind.CHOICE, _as_names(option.help), choices=choices)
+        choices = {"": "the default"} | {str(each): str(each) for each in option.choices}
+        return Field(option.name, label, Kind.CHOICE, _as_names(option.help), choices=tuple(choices.items()))
     return Field(option.name, label, hint=_as_names(option.help))
 
 
 def _file_fields(option: TargetOption, uploads: Mapping[str, Choices]) -> Iterator[Field]:
-    """Where the file of an option is uploaded, or chosen of earlier uploads."""
+    """The fields for an option whose value is a file: one uploads it, the other chooses an earlier upload."""
     label = f"{option.name.capitalize()}, a file ({option.name})"
     yield Field(f"{option.name}_file", label, Kind.FILE, _as_names(option.help))
     yield from _chosen(option.name, uploads)

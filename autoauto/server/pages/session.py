@@ -30,7 +30,7 @@ def set_cookie(token: str, by_tls: bool) -> str:
     """The value of Set-Cookie that keeps a token until the browser ends; an empty one is forgotten.
 
     Args:
-        token: what is kept.
+        token: the content of the cookie.
         by_tls: whether the browser has come by TLS; then it sends the cookie by TLS only.
     """
     ends = "" if token else "; Max-Age=0"
@@ -75,7 +75,7 @@ def _netloc(origin: str) -> str | None:
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Whether a person reads the answer."""
+    """True if the client is a browser, which accepts HTML."""
     return "text/html" in headers.get("Accept", "")
 
 
@@ -85,7 +85,7 @@ def login_path(wanted: str) -> str:
 
 
 def path_after_login(wanted: str) -> str:
-    """Where a login leads: a path of this server, else the list of searches.
+    """The path after a login: the wanted one if it is of this server, else the list of searches.
 
     >>> path_after_login("/searches/ab?x=1"), path_after_login("//evil.example"), path_after_login("/\\\\evil.example")
     ('/searches/ab?x=1', '/', '/')

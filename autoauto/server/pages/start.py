@@ -25,7 +25,7 @@ from autoauto.server.pages.forms import (
     mistake_in,
     summary,
 )
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.multipart import Form, read_form
 from autoauto.server.pages.search_fields import CHOSEN, FILES, LIMITS, SWITCHES, FieldGroup, search_fields
 from autoauto.server.pages.uploads import upload_choices
@@ -44,14 +44,15 @@ def start_page(service: Service, call: Call) -> Answer:
 
 
 def starting(submit: Handler) -> Handler:
-    """What takes the form: it makes the JSON of a submission and gives it to the handler of submissions."""
+    """Make the handler of the form, which calls the handler of submissions with the JSON of a submission."""
 
     def start_by_page(service: Service, call: Call) -> Answer:
         assert call.file is not None
         given = read_form(call.file)
         values = dict(given.values)
         try:
-            values |= _uploaded(service, call, given)
+            for chosen, upload in _uploads(service, call, given):
+                values[chosen] = upload  # one by one: the form shows it also where a later file is refused
             body = msgspec.json.encode(submission_of(_with_chosen(values)))
             search_id = submit(service, call._replace(body=body, file=None)).content["id"]
         except BadInput as error:
@@ -64,19 +65,20 @@ def starting(submit: Handler) -> Handler:
     return start_by_page
 
 
-def _uploaded(service: Service, call: Call, given: Form) -> Iterator[tuple[str, str]]:
-    """Keep the files of a form; each is chosen then, as an earlier upload is.
+def _uploads(service: Service, call: Call, given: Form) -> Iterator[tuple[str, str]]:
+    """Store the files of a form; yields the field by which each is chosen, as an earlier upload is, and its value.
 
     Raises:
         BadInput: a name is given beside the file.
     """
     for name, what in FILES.items():
-        if file := given.files.get(name):
-            if given.values.get(what, "").strip():
-                raise BadInput(f"{what} is a name or a file, got both; leave one out")
-            quota_bytes = service.upload_quota_bytes
-            stored = store_model(service.database, call.user, file.content, file.name, quota_bytes)
-            yield f"{what}_upload", f"sha256:{stored.digest}"
+        if name not in given.files:
+            continue
+        if given.values.get(what, "").strip():
+            raise BadInput(f"{what} is a name or a file, got both; leave one out")
+        file = given.files[name]
+        stored = store_model(service.database, call.user, file.content, file.name, service.upload_quota_bytes)
+        yield f"{what}_upload", f"sha256:{stored.digest}"
 
 
 def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
@@ -87,10 +89,11 @@ def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
     """
     named = {name: text for name, text in values.items() if name not in CHOSEN}
     for field, what in CHOSEN.items():
-        if chosen := values.get(field):
-            if named.get(what, "").strip():
-                raise BadInput(f"{what} is a name or an uploaded file, got both; leave one out")
-            named[what] = chosen
+        if not values.get(field):
+            continue
+        if named.get(what, "").strip():
+            raise BadInput(f"{what} is a name or an uploaded file, got both; leave one out")
+        named[what] = values[field]
     return named
 
 
@@ -108,7 +111,10 @@ def submission_of(values: Mapping[str, str]) -> dict[str, Any]:
     space = {name: _values(TABLE[name], written.pop(name)) for name in TABLE if name in written}
     limits = {name: _scalar(written.pop(name)) for name in LIMITS if name in written}
     given: dict[str, Any] = {name: _option(name, text) for name, text in written.items()}
-    given |= {name: some for name, some in (("space", space), ("limits", limits)) if some}
+    if space:
+        given["space"] = space
+    if limits:
+        given["limits"] = limits
     return _joined(given, further)
 
 
@@ -167,7 +173,7 @@ def _further(text: str) -> dict[str, Any]:
 
 
 def _joined(given: dict[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
-    """Both together.
+    """Add the further options to the fields of the form; tables are merged.
 
     Raises:
         BadInput: an option is in both.
@@ -191,9 +197,9 @@ def _page(service: Service, call: Call, values: Mapping[str, str], error: str = 
     sets = "".join(_fieldset(group, values, mistake) for group in groups)
     actions = tag("div", button("Start the search", is_main=True), class_="actions")
     whole = form(PATH, of_target, sets, actions, encoding="multipart/form-data", name="Start a search")
-    card = tag("section", tag("div", _targets(entry), whole, class_="card"))
+    content = tag("section", card(_targets(entry), whole))
     facts = ("an equal search that is known gives its answer at once",)
-    return page(call.user, "New search", facts, summary(mistake), card, here=PATH)
+    return page(call.user, "New search", facts, summary(mistake), content, here=PATH)
 
 
 def _targets(chosen: NamedTarget) -> str:
@@ -210,7 +216,8 @@ def _fieldset(group: FieldGroup, values: Mapping[str, str], mistake: Mistake | N
     """Fields below their title; those that a click shows are open where something is written in one, or is wrong."""
     shown = fields(group.typical, values, mistake)
     if group.others:
-        is_open = any(values.get(field.name) or (mistake and mistake.name == field.name) for field in group.others)
+        wrong = mistake.name if mistake else ""
+        is_open = any(values.get(field.name) or field.name == wrong for field in group.others)
         title = tag("summary", words(f"{len(group.others)} further"))
         inner = tag("div", fields(group.others, values, mistake), class_="fields")
         shown += tag("details", title, inner, open="open" if is_open else None)

@@ -12,7 +12,7 @@ from autoauto.records.units import format_bytes
 from autoauto.report.style import tag, words
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import button, form
-from autoauto.server.pages.frame import html, page
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.listing import moment_text
 from autoauto.server.store.models import delete_model, list_models, used_bytes
 from autoauto.server.store.tables import ServiceDatabase
@@ -20,30 +20,40 @@ from autoauto.server.store.users import Role, User
 
 PATH = "/uploads"
 N_OFFERED = 200
-_KINDS = {".toml": ("cluster",), ".npz": ("inputs",), **dict.fromkeys((".csv", ".gz", ".jsonl"), ("trace", "measured"))}
+_TABLES = ("trace", "measured")
+_KINDS = {".toml": ("cluster",), ".npz": ("inputs",), ".csv": _TABLES, ".gz": _TABLES, ".jsonl": _TABLES}
 """What a file may be, by the ending of its name; another is a model."""
 
 
 def uploads_page(service: Service, call: Call) -> Answer:
     """The files that a user has uploaded, the newest first, each with a button that deletes it."""
     shown = list_models(service.database, call.user, call.query["limit"], call.query["before"])
-    rows = (_row(call, each) for each in shown.models)
-    heads = (tag("th", name, scope="col") for name in ("file", "size", "uploaded", "owner", "SHA-256", ""))
-    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
-    content = table if shown.models else tag("p", "Nothing is uploaded. A file is uploaded where a search is started.")
-    older = urlencode({"before": shown.before, "limit": call.query["limit"]})
-    more = "" if shown.before is None else tag("p", tag("a", "Older uploads", href=f"{PATH}?{older}"))
+    if shown.models:
+        heads = (tag("th", name, scope="col") for name in ("file", "size", "uploaded", "owner", "SHA-256", ""))
+        rows = (_row(call, each) for each in shown.models)
+        listed = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
+    else:
+        listed = tag("p", "Nothing is uploaded. A file is uploaded where a search is started.")
+    if shown.before is not None:
+        older = urlencode({"before": shown.before, "limit": call.query["limit"]})
+        listed += tag("p", tag("a", "Older uploads", href=f"{PATH}?{older}"))
     used = format_bytes(used_bytes(service.database, call.user))
     facts = (f"you use {used} of {format_bytes(service.upload_quota_bytes)}", "nobody else may use your files")
-    return html(page(call.user, "Uploads", facts, tag("section", tag("div", content, more, class_="card")), here=PATH))
+    return html(page(call.user, "Uploads", facts, tag("section", card(listed)), here=PATH))
 
 
 def _row(call: Call, upload: Mapping[str, Any]) -> str:
     deletes = form(f"{PATH}/{upload['digest']}/delete", button("Delete"), name=f"Delete {upload['name']}")
-    texts = upload["name"], format_bytes(upload["n_bytes"]), moment_text(upload["created"]), upload["owner"]
-    digest = tag("td", tag("code", upload["digest"][:8], title=upload["digest"]))
     may_delete = call.user.role is Role.ADMIN or upload["owner"] == call.user.name
-    return tag("tr", *(tag("td", words(text)) for text in texts), digest, tag("td", deletes if may_delete else ""))
+    cells = (
+        words(upload["name"]),
+        words(format_bytes(upload["n_bytes"])),
+        words(moment_text(upload["created"])),
+        words(upload["owner"]),
+        tag("code", upload["digest"][:8], title=upload["digest"]),
+        deletes if may_delete else "",
+    )
+    return tag("tr", *(tag("td", cell) for cell in cells))
 
 
 def delete_by_page(service: Service, call: Call) -> Answer:

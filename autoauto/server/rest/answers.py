@@ -10,6 +10,8 @@ import uuid
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from autoauto.http.responses import json_response
 from autoauto.server.call import Answer
 from autoauto.server.pages.frame import again_page, problem_page
@@ -20,11 +22,11 @@ if TYPE_CHECKING:
     from aiohttp.web_protocol import RequestHandler
 
 MAX_LINE_BYTES = 8_190
-"""Of a URL or a header, as aiohttp has it."""
+"""Maximum length of a URL or a header, that of aiohttp."""
 
 
 def response_of(answer: Answer) -> web.Response:
-    """What a handler answers."""
+    """The HTTP response for the answer of a handler."""
     from aiohttp import web
 
     if answer.raw is None and answer.content is None:
@@ -47,7 +49,8 @@ def problem(request: web.Request, status: int, detail: str, request_id: str) -> 
 
     Who reads pages gets one, and is asked for a token where there is none.
     """
-    title, line = HTTPStatus(status).phrase, " ".join(detail.encode(errors="replace").decode().split())
+    title = HTTPStatus(status).phrase
+    line = " ".join(detail.encode(errors="replace").decode().split())
     if wants_page(request.headers):
         if status == HTTPStatus.UNAUTHORIZED and request.method == "GET":
             if request.headers.get("Sec-Fetch-Site") == "cross-site":
@@ -70,7 +73,7 @@ def _details(status: int, detail: str, request_id: str) -> web.Response:
 
 
 def protocol_of(server: web.Server) -> RequestHandler:
-    """What reads the requests of a connection, as aiohttp does: but what is no request gets problem details, too."""
+    """The request reader of aiohttp for a connection, which answers problem details to what is no request."""
     from aiohttp.http_exceptions import LineTooLong
     from aiohttp.web_protocol import RequestHandler
 
@@ -79,6 +82,7 @@ def protocol_of(server: web.Server) -> RequestHandler:
 
         __slots__ = ()
 
+        @override
         def handle_error(
             self,
             request: web.BaseRequest,
@@ -86,10 +90,10 @@ def protocol_of(server: web.Server) -> RequestHandler:
             exc: BaseException | None = None,
             message: str | None = None,
         ) -> web.StreamResponse:
-            """See `RequestHandler`."""
             super().handle_error(request, status, exc, message)  # raises where an answer has begun
             if isinstance(exc, LineTooLong):
-                status, message = HTTPStatus.REQUEST_URI_TOO_LONG, f"a URL or a header may have {MAX_LINE_BYTES} bytes"
+                status = HTTPStatus.REQUEST_URI_TOO_LONG
+                message = f"a URL or a header may have {MAX_LINE_BYTES} bytes"
             detail = " ".join((message or "the server failed").split())[:200]
             response = _details(status, f"{detail}; send a shorter or another request", uuid.uuid4().hex)
             response.force_close()

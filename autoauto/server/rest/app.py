@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable
 
 import msgspec
 
-from autoauto.http.connections import listen, note_errors, raise_descriptors
-from autoauto.http.responses import silent_logger
+from autoauto.http.application import Address, serving
 from autoauto.processes.circles import collect_often
 from autoauto.server.call import ReadRequest, Service, WriteCommand
 from autoauto.server.metrics import ServiceMetrics
@@ -21,7 +19,7 @@ from autoauto.server.store.models import delete_left
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.work.commands import Commands, RunCommand
 
-KEEPALIVE_S, SHUTDOWN_S = 75.0, 5.0
+SHUTDOWN_S = 5.0
 
 
 async def serve_searches(
@@ -47,38 +45,38 @@ async def serve_searches(
     Raises:
         BadInput: the address is taken, or there is no such host.
     """
-    from aiohttp import web
-
-    raise_descriptors()
     collect_often()
-    loop, is_ending = asyncio.get_running_loop(), asyncio.Event()
-    note_errors(loop, lambda line: log({"event": "error", "message": line}))
+    is_ending = asyncio.Event()
     commands = Commands(database.storage, run_command)
     document = msgspec.json.encode(openapi_document())
     delete_left(database)
-    functions = read_request, ServiceMetrics(), document, commands, write_command
-    service = Service(database, *functions, options.max_user_bytes)
-    door = Door(service, options, log, is_ending)
-    runner = web.AppRunner(
-        door.app(),
-        access_log=None,
-        logger=silent_logger(),
-        handler_cancellation=False,  # a submission that was taken is stored, also where its sender has gone
-        keepalive_timeout=KEEPALIVE_S,
-        shutdown_timeout=SHUTDOWN_S,
-        auto_decompress=False,
+    service = Service(
+        database=database,
+        read_request=read_request,
+        metrics=ServiceMetrics(),
+        document=document,
+        commands=commands,
+        write_command=write_command,
+        upload_quota_bytes=options.max_user_bytes,
     )
-    await runner.setup()
-    listener = None
+    door = Door(service, options, log, is_ending)
+
+    def log_line(line: str) -> None:
+        log({"event": "error", "message": line})
+
+    address = Address(options.host, options.port, options.tls)
     try:
-        door.connections, listener, url = await listen(runner, options.host, options.port, options.tls, protocol_of)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, is_ending.set)
-        on_ready(url)
-        await is_ending.wait()
+        async with serving(
+            door.app(),
+            address,
+            log_line,
+            is_ending.set,
+            SHUTDOWN_S,
+            handler_cancellation=False,  # a submission that was taken is stored, also where its sender has gone
+            protocol=protocol_of,
+        ) as (door.connections, url):
+            on_ready(url)
+            await is_ending.wait()
     finally:
-        if listener is not None:
-            listener.close()
-        await runner.cleanup()
         door.close()
         commands.close()

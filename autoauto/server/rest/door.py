@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from autoauto.http.bodies import Bodies, LargeRequest, SlowRequest
 from autoauto.http.connections import Answers, Connections, answered
-from autoauto.processes.hosts import is_allowed_host
+from autoauto.http.hosts import check_host
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.call import Answer, Call, ReadSearches, Service
 from autoauto.server.pages.session import check_same_site, server_url
@@ -46,10 +46,10 @@ MAX_ANSWERS_BYTES = 128 << 20
 UPLOAD_S = 1800.0
 N_THREADS = 8
 MAX_WAITING = 500
-"""Requests that wait for a thread at most; others are refused (429)."""
+"""Maximum number of requests that wait for a thread; others are refused (429)."""
 MAX_COMMANDS_WAITING = 50
 MAX_STREAMS, MAX_STREAMS_OF_USER = 200, 20
-"""Streams of events that are read at a time, by all and by one user."""
+"""Maximum number of streams of events at a time, of all users and of one."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -59,9 +59,20 @@ class Busy(AutoautoError):
 
 
 STATUS: Mapping[type[AutoautoError], int] = {
-    **{BadInput: 400, Unauthorised: 401, Forbidden: 403, NotFound: 404, SlowRequest: 408, Conflict: 409},
-    **{CommandTooLong: 409, LargeRequest: 413, OverQuota: 413, Busy: 429, DatabaseAway: 503, CommandFailed: 503},
-    **{StorageFull: 507, CannotKeep: 507},
+    BadInput: 400,
+    Unauthorised: 401,
+    Forbidden: 403,
+    NotFound: 404,
+    SlowRequest: 408,
+    Conflict: 409,
+    CommandTooLong: 409,
+    LargeRequest: 413,
+    OverQuota: 413,
+    Busy: 429,
+    DatabaseAway: 503,
+    CommandFailed: 503,
+    StorageFull: 507,
+    CannotKeep: 507,
 }
 
 
@@ -69,7 +80,9 @@ class Door:
     """Checks requests, and gives them to their handlers."""
 
     def __init__(self, service: Service, options: ServiceOptions, log: Log, is_ending: asyncio.Event) -> None:
-        self._service, self._log, self._is_ending = service, log, is_ending
+        self._service = service
+        self._log = log
+        self._is_ending = is_ending
         self._identity = Identity(service.database, options)
         self._bodies = Bodies(MAX_SUBMISSION_BYTES, MAX_SUBMISSIONS_BYTES, BODY_S, "send one search in a body")
         hint = "raise --max-model-mib of the server"
@@ -118,15 +131,15 @@ class Door:
         Raises:
             Busy: there are.
         """
-        for n, n_most, whose in (
-            (self._n_streams[user], MAX_STREAMS_OF_USER, "of one user"),
-            (self._n_streams.total(), MAX_STREAMS, "of all users"),
-        ):
-            if n >= n_most:
-                raise Busy(f"at most {n_most} streams of events {whose} are read, and so many are; end one")
+        if self._n_streams[user] >= MAX_STREAMS_OF_USER:
+            raise Busy(
+                f"at most {MAX_STREAMS_OF_USER} streams of events of one user are read, and so many are; end one"
+            )
+        if self._n_streams.total() >= MAX_STREAMS:
+            raise Busy(f"at most {MAX_STREAMS} streams of events of all users are read, and so many are; end one")
 
     async def _user(self, request: web.Request, role: Role) -> User:
-        """Who sends a request.
+        """The sender of a request, who must have a role.
 
         Raises:
             Unauthorised: nobody who is known.
@@ -187,11 +200,11 @@ class Door:
         return response
 
     async def _response(self, request: web.Request, handler: Any) -> tuple[web.StreamResponse, ReadSearches | None]:
-        """What a handler answers, or its error; and what reads the events that follow."""
+        """The response with the answer of a handler or its error; and what reads the events that follow."""
         from aiohttp import web
 
         try:
-            self._check_host(request)
+            check_host(request.headers.get("Host", ""), self._hosts, "server --allow-host")
             answer: Answer = await handler(request)
         except AutoautoError as error:
             return problem(request, STATUS.get(type(error), 400), str(error), request["id"]), None
@@ -225,21 +238,18 @@ class Door:
         finally:
             self._n_streams[user] -= 1
 
-    def _check_host(self, request: web.Request) -> None:
-        host = request.headers.get("Host", "")
-        if not is_allowed_host(host, self._hosts):
-            raise BadInput(
-                f"the Host header must be an address, localhost or a name of this server, got {host!r:.80}; "
-                "try server --allow-host"
-            )
-
     def _note(self, request: web.Request, status: int, request_id: str, seconds: float) -> None:
         path = request.get("route", "other")
         method = request.method if path != "other" else "other"
         self._service.metrics.count(method, path, status, seconds)
         self._log(
             {
-                **{"event": "request", "id": request_id, "method": request.method, "path": request.path[:200]},
-                **{"status": status, "ms": round(1000 * seconds, 1), "user": request.get("user")},
+                "event": "request",
+                "id": request_id,
+                "method": request.method,
+                "path": request.path[:200],
+                "status": status,
+                "ms": round(1000 * seconds, 1),
+                "user": request.get("user"),
             }
         )

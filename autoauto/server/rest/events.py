@@ -32,7 +32,7 @@ Read = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
 
 
 class Changes:
-    """What has changed since searches were read the last time."""
+    """Finds the searches that have changed since they were read the last time."""
 
     def __init__(self) -> None:
         self._known: dict[str, Mapping[str, Any]] = {}
@@ -48,7 +48,7 @@ class Changes:
 
     @property
     def have_ended(self) -> bool:
-        """Whether nothing changes any more unless a search is resumed."""
+        """True if all searches have ended, so that nothing changes until one is resumed."""
         return all(search["state"] in _ENDED for search in self._known.values())
 
 
@@ -80,7 +80,9 @@ async def send_events(
         while not (is_ending.is_set() or (is_one and changes.have_ended)):
             await _pause(is_ending)
             silent_s += PERIOD_S
-            events = b"".join(changes.since(await read())) or (b": still here\n\n" if silent_s >= KEEPALIVE_S else b"")
+            events = b"".join(changes.since(await read()))
+            if not events and silent_s >= KEEPALIVE_S:
+                events = b": still here\n\n"  # a comment, which clients skip
             if events:
                 silent_s = 0.0
                 async with asyncio.timeout(WRITE_S):

@@ -20,11 +20,10 @@ from autoauto.server.store.tables import DatabaseAway
 from autoauto.space.requests.request import SearchRequest
 
 _OF_SERVER = ("request", "limits", "labels", "priority", "shared", "share_weights")
-_SWITCHES = ("shared", "share_weights")
 
 
 def health(service: Service, call: Call) -> Answer:
-    """Whether the database answers, and disks have room."""
+    """Check that the database answers, and that disks have room."""
     if not service.database.answers():
         raise DatabaseAway("the database of the server must answer, it does not; try again later")
     check_room(service.database)
@@ -55,7 +54,8 @@ def submit(service: Service, call: Call) -> Answer:
     priority = given.get("priority", 0)
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MAX_PRIORITY:
         raise BadInput(f"priority must be a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}, got {priority!r:.60}")
-    is_shared, with_weights = (_switch(given, name) for name in _SWITCHES)
+    is_shared = _switch(given, "shared")
+    with_weights = _switch(given, "share_weights")
     if with_weights and not is_shared:
         raise BadInput("share_weights says what others may do with a shared search, got it without shared; add shared")
     search_id, is_new = searches.submit(
@@ -109,10 +109,11 @@ def list_trials(service: Service, call: Call) -> Answer:
 
 
 def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | None:
-    """The path of the next page, with the parameters of this one; None where there is none."""
+    """The path of the next page with the parameters of this one; None at the end."""
     if None in start.values():
         return None
-    return f"{path}?{urlencode({name: value for name, value in ({**given, **start}).items() if value is not None})}"
+    query = {name: value for name, value in {**given, **start}.items() if value is not None}
+    return f"{path}?{urlencode(query)}"
 
 
 def events(service: Service, call: Call) -> Answer:
@@ -140,7 +141,8 @@ def resume(service: Service, call: Call) -> Answer:
 def upload(service: Service, call: Call) -> Answer:
     """Keep a file."""
     assert call.file is not None
-    name, quota_bytes = call.query["name"] or "", service.upload_quota_bytes
+    name = call.query["name"] or ""
+    quota_bytes = service.upload_quota_bytes
     digest, is_new = models.store_model(service.database, call.user, call.file, name, quota_bytes)
     content = models.read_model(service.database, call.user, digest)
     return Answer(201 if is_new else 200, content, f"/v1/models/{digest}")

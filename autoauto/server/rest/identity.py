@@ -1,6 +1,6 @@
 """Who sends a request, `Identity`: by a token, by the header of a trusted proxy, or by being on this machine.
 
-A header that names a user counts only where it comes from an address that the server was told to trust; everybody else
+A header that names a user counts only from the addresses of the proxy that the options name; everybody else
 could write it, too.
 """
 
@@ -42,7 +42,7 @@ class UserProxy:
     role: Role = Role.SUBMITTER
 
     def user(self, headers: MultiMapping[str], address: str) -> User | None:
-        """Whom the proxy names; None where the request does not come from it, or names nobody.
+        """The user that the proxy names; None where the request does not come from it, or it names nobody.
 
         Raises:
             Unauthorised: the header is no name of a user, or comes twice.
@@ -79,7 +79,7 @@ def _is_among(address: str, networks: tuple[Network, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """How the service is offered.
+    """Options of the service.
 
     Attributes:
         host, port: where; port 0 is any that is free.
@@ -118,13 +118,14 @@ def _is_loopback(host: str) -> bool:
 
 
 class Identity:
-    """Tells who sends a request."""
+    """Finds the sender of a request."""
 
     def __init__(self, database: ServiceDatabase, options: ServiceOptions) -> None:
-        self._database, self._options = database, options
+        self._database = database
+        self._options = options
 
     def user(self, headers: MultiMapping[str], address: str) -> User:
-        """Who sends a request with these headers from this address.
+        """The sender of a request, by its headers and the address of the connection.
 
         Raises:
             Unauthorised: nobody who is known.

@@ -68,5 +68,7 @@ def _check(value: object, what: str, depth: int) -> None:
         raise BadInput(f"objects and lists of {what} lie in each other at most {MAX_DEPTH} deep, got more")
     if len(value) > MAX_ITEMS:
         raise BadInput(f"a list or an object of {what} has at most {MAX_ITEMS:,} items, got {len(value):,}")
-    for part in (*value, *value.values()) if isinstance(value, dict) else value:
+    for part in value:
         _check(part, what, depth - 1)
+        if isinstance(value, dict):
+            _check(value[part], what, depth - 1)

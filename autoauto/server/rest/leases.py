@@ -32,7 +32,7 @@ from autoauto.server.store.trials import study_name, study_number
 
 Read = TypeVar("Read")
 N_TRIALS = 50
-"""Trials that a worker reads at once."""
+"""Maximum number of trials in one answer to a worker."""
 
 
 def claim(service: Service, call: Call) -> Answer:
@@ -48,7 +48,8 @@ def claim(service: Service, call: Call) -> Answer:
 
 def lease_trials(service: Service, call: Call) -> Answer:
     """Some trials of a leased search, and what its study has beside them; nothing where it has none yet."""
-    held, first = _held(service, call), _read(call, TrialsRequest)[0].first
+    held = _held(service, call)
+    first = _read(call, TrialsRequest)[0].first
     study_id = study_number(service.database, held.search_id)
     if study_id is None:
         return Answer(200, {"head": None, "trials": []})
@@ -61,7 +62,8 @@ def lease_trials(service: Service, call: Call) -> Answer:
 
 def renew(service: Service, call: Call) -> Answer:
     """Extend a lease, and keep what was tried."""
-    held, (given, plain) = _held(service, call), _read(call, RenewRequest)
+    held = _held(service, call)
+    given, plain = _read(call, RenewRequest)
     if given.head is not None:
         _add(service.database, held, given.head, given)
     standing = None if given.standing is None else Standing(*plain["standing"])
@@ -73,7 +75,8 @@ def renew(service: Service, call: Call) -> Answer:
 
 def finish(service: Service, call: Call) -> Answer:
     """End a search."""
-    held, (given, plain) = _held(service, call), _read(call, FinishRequest)
+    held = _held(service, call)
+    given, plain = _read(call, FinishRequest)
     if not Queue(service.database).finish(held, given.state, plain["answer"], given.reason, given.used_s):
         raise _lost()
     return Answer(204, None)
@@ -134,6 +137,6 @@ def _lost() -> Conflict:
 
 
 def _read(call: Call, kind: type[Read]) -> tuple[Read, dict[str, Any]]:
-    """What a worker sends: as its type, and all of it."""
+    """Read the message of a worker; returns it as its type, and as all the plain values that were sent."""
     content = read_object(call.body, "a worker's message")
     return read_as(kind, content, "a worker's message"), content

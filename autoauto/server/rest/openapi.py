@@ -35,9 +35,13 @@ def openapi_document() -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    parameters = [{"name": name, "in": "path", "required": True, "schema": PARAMETERS[name]} for name in names]
-    parameters += [{"name": name, "in": "query", "schema": schema} for name, schema in route.query.items()]
+    parameters = []
+    for part in route.path.split("/"):
+        if part.startswith("{"):
+            name = part[1:-1]
+            parameters.append({"name": name, "in": "path", "required": True, "schema": PARAMETERS[name]})
+    for name, schema in route.query.items():
+        parameters.append({"name": name, "in": "query", "schema": schema})
     responses = {str(code): _response(route.media, schema) for code, schema in route.codes.items()}
     responses |= {str(code): _response("application/problem+json", ref("Problem")) for code in _error_codes(route)}
     if route.body in (BodyKind.FORM, BodyKind.FORM_WITH_FILES):  # with what is wrong beside its field
@@ -47,21 +51,25 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "parameters": parameters,
         "responses": responses,
-        "security": [{"token": []}, {"cookie": []}] if route.role else [],
+        "security": [],
     }
     if route.role:
+        operation["security"] = [{"token": []}, {"cookie": []}]
         operation["description"] = f"For the role {route.role} and those above it."
     if route.body is not BodyKind.NOTHING:
-        schema: Schema = {"type": "string", "format": "binary"} if route.body is BodyKind.FILE else route.content
-        operation["requestBody"] = {"required": True, "content": {route.body.value: {"schema": schema}}}
+        content: Schema = route.content
+        if route.body is BodyKind.FILE:
+            content = {"type": "string", "format": "binary"}
+        operation["requestBody"] = {"required": True, "content": {route.body.value: {"schema": content}}}
     return operation
 
 
 def _error_codes(route: Route) -> list[int]:
-    """The codes of errors that a route may answer with."""
     codes = {400, 429, 500, 503, 507, *route.errors}
-    codes |= {401, 403} if route.role else set()
-    codes |= {408, 413, 415} if route.body is not BodyKind.NOTHING else set()
+    if route.role:
+        codes |= {401, 403}
+    if route.body is not BodyKind.NOTHING:
+        codes |= {408, 413, 415}
     return sorted(codes)
 
 

@@ -23,8 +23,11 @@ TO: Schema = {"type": "string", "enum": sorted(FORMATS.names)}
 CHECK: Schema = {"type": "string", "enum": ["true", "false"], "default": "false"}
 TARGET: Schema = {"type": "string", "enum": list(TARGETS), "default": DEFAULT_TARGET}
 BY_NAME: Mapping[str, Schema] = {
-    **{"limit": LIMIT, "before": NUMBER, "first": NUMBER},
-    **{"state": STATE, "target": TARGET},
+    "limit": LIMIT,
+    "before": NUMBER,
+    "first": NUMBER,
+    "state": STATE,
+    "target": TARGET,
 }
 """The schemas of parameters that mean one thing everywhere; others are texts."""
 
@@ -35,12 +38,13 @@ def read_parameters(given: Mapping[str, str], schemas: Mapping[str, Schema]) -> 
     Raises:
         BadInput: the path has no such parameter, or not with this value.
     """
-    if others := sorted(set(given) - set(schemas)):
+    others = sorted(set(given) - set(schemas))
+    if others:
         raise BadInput(f"parameters here are {', '.join(schemas) or 'none'}, got {others[0]!r:.60}; leave it out")
-    return {
-        name: _read(name, given[name], schema) if given.get(name) else schema.get("default")
-        for name, schema in schemas.items()
-    }
+    values = {}
+    for name, schema in schemas.items():
+        values[name] = _read(name, given[name], schema) if given.get(name) else schema.get("default")
+    return values
 
 
 def _read(name: str, text: str, schema: Schema) -> Any:

@@ -33,7 +33,7 @@ from autoauto.server.store.users import Role
 
 
 class BodyKind(Enum):
-    """What a request carries, by its media type."""
+    """The kinds of bodies of requests, by media type."""
 
     NOTHING = ""
     JSON = "application/json"
@@ -77,42 +77,56 @@ _OF_A_SEARCH = "/v1/searches/{search_id}"
 PARAMETERS: Mapping[str, Schema] = dict.fromkeys(
     ("search_id", "digest", "lease", "study_number", "view", "tab", "plot", "file"), TEXT
 )
-"""The schemas of what may stand in a path; another text than an id is answered with 404, as one of nobody's."""
+"""The schemas of parameters of paths. All are texts: one that is no id is answered with 404, as an unknown id."""
 
 
 def _view(path: str, answer: Callable[[Service, Call], Answer], summary: str, forms: str, **query: Schema) -> Route:
-    """What a command writes of a search, in one of some forms."""
+    """The output of a command over a search; the client chooses one of `forms`, the first is the default."""
     names = forms.split()
     chosen: Schema = {"type": "string", "enum": names, "default": names[0]}
-    media = " ".join(dict.fromkeys(MEDIA[name].partition(";")[0] for name in names))
-    schemas = {"as": chosen, "columns": COLUMNS, **query}
-    codes, errors = {200: BYTES}, (404, 409)
-    route = Route("GET", f"{_OF_A_SEARCH}/{path}", answer, Role.READER, summary, codes, query=schemas, errors=errors)
-    return route._replace(media=media, runs_command=True)
+    media = dict.fromkeys(MEDIA[name].partition(";")[0] for name in names)
+    return Route(
+        "GET",
+        f"{_OF_A_SEARCH}/{path}",
+        answer,
+        Role.READER,
+        summary,
+        {200: BYTES},
+        query={"as": chosen, "columns": COLUMNS, **query},
+        errors=(404, 409),
+        media=" ".join(media),
+        runs_command=True,
+    )
 
 
 def _of_worker(
     path: str, answer: Callable[[Service, Call], Answer], summary: str, codes: Mapping[int, Schema], body: str
 ) -> Route:
-    """What a worker asks for that reaches the server only."""
+    """A request of a worker that reaches the server and not its database."""
     errors = (409,) if path else ()
+    content = ref(body)
     return Route(
-        *("POST", f"/v1/leases{path}", answer, Role.WORKER, summary, codes, BodyKind.JSON, ref(body)), errors=errors
+        "POST", f"/v1/leases{path}", answer, Role.WORKER, summary, codes, BodyKind.JSON, content, errors=errors
     )
 
 
 def _page(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *query: str) -> Route:
-    """A page of HTML."""
     errors = (404,) if "{" in path else ()
     schemas = {name: BY_NAME.get(name, TEXT) for name in query}
     return Route("GET", path, answer, role, summary, {200: TEXT}, query=schemas, errors=errors, media="text/html")
 
 
 def _form(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, summary: str, *names: str) -> Route:
-    """What a form of a page sends, after which the browser reads another page."""
+    """The path that takes a form of a page; the browser is sent to another page afterwards."""
     errors = (404, 409) if "{" in path else ()
     content = object_of((), **dict.fromkeys(names, TEXT))
     return Route("POST", path, answer, role, summary, {303: NOTHING}, BodyKind.FORM, content, errors=errors)
+
+
+def _dashboard(path: str, *query: str) -> Route:
+    route = _page(path, dashboard.dashboard(path), Role.READER, "Optuna's dashboard, to read only", *query)
+    codes = {200: {"description": "as the dashboard has it"}}
+    return route._replace(codes=codes, errors=(404,), media=dashboard.MEDIA)
 
 
 _LEASE = object_of(("search_id", "token", "submission"), search_id=TEXT, token=TEXT, submission=TEXT)
@@ -122,28 +136,48 @@ ROUTES = (
     Route("GET", "/openapi.json", handlers.openapi, None, "This document", {200: object_of()}),
     Route("GET", "/metrics", handlers.metrics, Role.READER, "Counts, for Prometheus", {200: TEXT}, media="text/plain"),
     Route(
-        *("POST", "/v1/searches", handlers.submit, Role.SUBMITTER, "Ask for a search; an equal one is the same"),
+        "POST",
+        "/v1/searches",
+        handlers.submit,
+        Role.SUBMITTER,
+        "Ask for a search; an equal one is the same",
         {202: ref("Submitted"), 200: ref("Submitted")},
         BodyKind.JSON,
         ref("Submission"),
     ),
     Route(
-        *("GET", "/v1/searches", handlers.list_page, Role.READER, "The searches that you may see, the newest first"),
+        "GET",
+        "/v1/searches",
+        handlers.list_page,
+        Role.READER,
+        "The searches that you may see, the newest first",
         {200: ref("Searches")},
         query={"limit": LIMIT, "before": NUMBER, "state": STATE, "owner": TEXT},
     ),
     Route(
-        *("GET", _OF_A_SEARCH, handlers.read, Role.READER, "A search: its state, its best so far, its answer"),
+        "GET",
+        _OF_A_SEARCH,
+        handlers.read,
+        Role.READER,
+        "A search: its state, its best so far, its answer",
         {200: ref("Search")},
         errors=(404,),
     ),
     Route(
-        *("DELETE", _OF_A_SEARCH, handlers.delete, Role.SUBMITTER, "Forget a search that has ended, with its trials"),
+        "DELETE",
+        _OF_A_SEARCH,
+        handlers.delete,
+        Role.SUBMITTER,
+        "Forget a search that has ended, with its trials",
         {204: NOTHING},
         errors=(404, 409),
     ),
     Route(
-        *("GET", f"{_OF_A_SEARCH}/trials", handlers.list_trials, Role.READER, "The trials of a search, by number"),
+        "GET",
+        f"{_OF_A_SEARCH}/trials",
+        handlers.list_trials,
+        Role.READER,
+        "The trials of a search, by number",
         {200: ref("Trials")},
         query={"limit": LIMIT, "first": NUMBER},
         errors=(404,),
@@ -156,7 +190,11 @@ ROUTES = (
         media=MEDIA["zip"]
     ),
     Route(
-        *("GET", f"{_OF_A_SEARCH}/events", handlers.search_events, Role.READER, "Every change of a search"),
+        "GET",
+        f"{_OF_A_SEARCH}/events",
+        handlers.search_events,
+        Role.READER,
+        "Every change of a search",
         {200: EVENT_STREAM},
         errors=(404,),
         media=EVENTS,
@@ -171,34 +209,58 @@ ROUTES = (
         media=EVENTS,
     ),
     Route(
-        *("POST", f"{_OF_A_SEARCH}/stop", handlers.stop, Role.SUBMITTER, "End a search with its best so far"),
+        "POST",
+        f"{_OF_A_SEARCH}/stop",
+        handlers.stop,
+        Role.SUBMITTER,
+        "End a search with its best so far",
         {200: ref("Search")},
         errors=(404,),
     ),
     Route(
-        *("POST", f"{_OF_A_SEARCH}/resume", handlers.resume, Role.SUBMITTER, "Let an ended search go on"),
+        "POST",
+        f"{_OF_A_SEARCH}/resume",
+        handlers.resume,
+        Role.SUBMITTER,
+        "Let an ended search go on",
         {200: ref("Search")},
         errors=(404, 409),
     ),
     Route(
-        *("POST", "/v1/models", handlers.upload, Role.SUBMITTER, "Upload a model or a cluster, once"),
+        "POST",
+        "/v1/models",
+        handlers.upload,
+        Role.SUBMITTER,
+        "Upload a model or a cluster, once",
         {201: ref("Model"), 200: ref("Model")},
         BodyKind.FILE,
         query={"name": FILE_NAME},
         errors=(409,),
     ),
     Route(
-        *("GET", "/v1/models", handlers.list_models, Role.SUBMITTER, "The files that you have uploaded"),
+        "GET",
+        "/v1/models",
+        handlers.list_models,
+        Role.SUBMITTER,
+        "The files that you have uploaded",
         {200: ref("Models")},
         query={"limit": LIMIT, "before": NUMBER},
     ),
     Route(
-        *("GET", "/v1/models/{digest}", handlers.read_model, Role.SUBMITTER, "A file that you have uploaded"),
+        "GET",
+        "/v1/models/{digest}",
+        handlers.read_model,
+        Role.SUBMITTER,
+        "A file that you have uploaded",
         {200: ref("Model")},
         errors=(404,),
     ),
     Route(
-        *("DELETE", "/v1/models/{digest}", handlers.delete_model, Role.SUBMITTER, "Forget a file that you uploaded"),
+        "DELETE",
+        "/v1/models/{digest}",
+        handlers.delete_model,
+        Role.SUBMITTER,
+        "Forget a file that you uploaded",
         {204: NOTHING},
         errors=(404, 409),
     ),
@@ -210,7 +272,11 @@ ROUTES = (
     _of_worker("/{lease}/finish", leases.finish, "End a leased search", {204: NOTHING}, "FinishRequest"),
     _of_worker("/{lease}/release", leases.release, "Give a search back", {204: NOTHING}, "ReleaseRequest"),
     Route(
-        *("GET", "/v1/models/{digest}/content", leases.model_part, Role.WORKER, "A part of an uploaded file"),
+        "GET",
+        "/v1/models/{digest}/content",
+        leases.model_part,
+        Role.WORKER,
+        "A part of an uploaded file",
         {200: BYTES},
         query={"part": NUMBER},
         errors=(404,),
@@ -232,12 +298,7 @@ ROUTES = (
     _page("/compare", comparison.comparison_page, Role.READER, "Two searches side by side", "search", "other")._replace(
         errors=(404,)
     ),
-    *(
-        _page(path, dashboard.dashboard(path), Role.READER, "Optuna's dashboard, to read only", *names)._replace(
-            codes={200: {"description": "as the dashboard has it"}}, errors=(404,), media=dashboard.MEDIA
-        )
-        for path, names in dashboard.PATHS.items()
-    ),
+    *(_dashboard(path, *names) for path, names in dashboard.PATHS.items()),
     _page("/assets/pages.css", access.styles, None, "The style sheet of the pages")._replace(media="text/css"),
     _page("/assets/pages.js", access.scripts, None, "The script of the pages")._replace(media="text/javascript"),
 )

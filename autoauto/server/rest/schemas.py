@@ -17,7 +17,10 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 def object_of(required: tuple[str, ...] = (), **properties: Schema) -> Schema:
     """The schema of an object with these properties, some of which it always has."""
-    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = list(required)
+    return schema
 
 
 def ref(name: str) -> Schema:

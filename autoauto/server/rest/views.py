@@ -43,11 +43,13 @@ MEDIA = {
 
 def report(service: Service, call: Call) -> Answer:
     """The best configuration of a search, its stages and its top trials."""
-    return _file(service, call, "report", "--html") if call.query["as"] == "html" else _text(service, call, "report")
+    if call.query["as"] == "html":
+        return _file(service, call, "report", "--html")
+    return _text(service, call, "report")
 
 
 def explain(service: Service, call: Call) -> Answer:
-    """Why the best of a search won, and why every other cell lost."""
+    """An explanation why the best of a search won, and why every other cell lost."""
     return _text(service, call, "explain")
 
 
@@ -66,8 +68,9 @@ def difference(service: Service, call: Call) -> Answer:
 
 def table(service: Service, call: Call) -> Answer:
     """The trials of a search as a table."""
-    form = call.query["as"]
-    return _file(service, call, "trials", "--parquet") if form == "parquet" else _text(service, call, "trials")
+    if call.query["as"] == "parquet":
+        return _file(service, call, "trials", "--parquet")
+    return _text(service, call, "trials")
 
 
 def export(service: Service, call: Call) -> Answer:
@@ -80,12 +83,17 @@ def export(service: Service, call: Call) -> Answer:
             f"search {search['id']} is shared with you without the weights of its model, which an export holds; ask "
             "who shared it to submit it again with shared and share_weights"
         )
+    # The command reads uploaded files on this machine.
     fetch_uploads(service.database, read_submission(service.database, search["id"]).uploads)
     with temporary_folder("autoauto-answer-") as folder:
         target = folder / "export"
         words = ["export", name, "--to", call.query["to"], "--output", str(target)]
-        words += ["--check"] * (call.query["check"] == "true") + ["--json"] * (call.query["as"] == "json")
+        if call.query["check"] == "true":
+            words.append("--check")
+        if call.query["as"] == "json":
+            words.append("--json")
         printed = service.commands.printed(words, names=_names(service, search))
+        # The folder is no concern of the client, who gets an archive of it.
         shown = printed._replace(stdout=printed.stdout.replace(str(target), "export"))
         _refuse_full(printed)
         if not target.is_dir():
@@ -125,14 +133,15 @@ def _study(service: Service, call: Call) -> tuple[dict[str, Any], str, Hashable]
 
 
 def _names(service: Service, search: Mapping[str, Any]) -> dict[str, str]:
-    """How the reader of a search calls its uploaded files."""
+    """The names of the uploaded files of a search by their digests, as its reader calls them."""
     return names_of(search, read_submission(service.database, search["id"]))
 
 
 def _text(service: Service, call: Call, command: str) -> Answer:
     search, name, key = _study(service, call)
     words = [command, name]
-    words += ["--top", str(call.query["top"])] if "top" in call.query else []
+    if "top" in call.query:
+        words += ["--top", str(call.query["top"])]
     return _printed_text(service, call, words, key, _names(service, search))
 
 
@@ -140,8 +149,9 @@ def _printed_text(
     service: Service, call: Call, words: Sequence[str], key: Hashable, names: Mapping[str, str]
 ) -> Answer:
     form = call.query["as"]
-    option = [] if form == "text" else [f"--{form}"]
-    printed = service.commands.printed([*words, *option], call.query["columns"], key, names)
+    if form != "text":
+        words = [*words, f"--{form}"]
+    printed = service.commands.printed(words, call.query["columns"], key, names)
     _refuse(printed)
     return _answer(printed.stdout.encode(), form, printed)
 
@@ -173,7 +183,8 @@ def _refuse_full(printed: Printed) -> None:
     Raises:
         StorageFull: it did not.
     """
-    if printed.exit_code and (number := full_disk_in(printed.stderr)):
+    number = full_disk_in(printed.stderr)
+    if printed.exit_code and number:
         raise no_room(OSError(number, strerror(number)))
 
 
@@ -182,9 +193,11 @@ def _message(printed: Printed) -> str:
 
 
 def _answer(content: bytes, form: str, printed: Printed, stdout: str = "") -> Answer:
-    """What a command has written; where it has written nothing, its message."""
+    """The answer with the output of a command, or with its message where it has no output."""
     rest = {"exit_code": printed.exit_code, "stderr": printed.stderr[-MAX_STDERR:], "stdout": stdout[-MAX_STDERR:]}
     rest["is_empty"] = not content
     header = quote(msgspec.json.encode(rest).decode())
-    headers = {PRINTED: header} | (REPORT_HEADERS if form == "html" else {})
+    headers = {PRINTED: header}
+    if form == "html":
+        headers |= REPORT_HEADERS
     return Answer(200, None, raw=(content or printed.stderr.encode(), MEDIA[form]), headers=headers)

@@ -24,10 +24,10 @@ from autoauto.study.store.study import STUDY_SCHEMA
 from autoauto.study.store.trials import from_optuna
 
 MAX_COUNT = 2**31 - 1
-"""Of whole numbers in a database."""
+"""Maximum of whole numbers in a database."""
 MAX_S = 1e9
 MAX_TRIALS = 1_000
-"""Trials of one request."""
+"""Maximum number of trials of one request."""
 Count = Annotated[int, Meta(ge=0, le=MAX_COUNT)]
 Seconds = Annotated[float, Meta(ge=0, le=MAX_S)]
 Word = Annotated[str, Meta(max_length=100)]
@@ -35,25 +35,21 @@ Text = Annotated[str, Meta(max_length=20_000)]
 Process = Annotated[str, Meta(pattern=r"^[ -~]{1,240}:[0-9]{1,7}$")]
 """A machine and the number of a process of it (`this_process`)."""
 Name = Annotated[str, Meta(min_length=1, max_length=500)]
-"""Of an attribute of a study or a trial."""
+"""The name of an attribute of a study or a trial."""
 
-_NUMBERS: list[tuple[str, Any, Any]] = [
-    (number.name, Number | None, None) for number in NUMBERS if number.name != "samples_per_s"
+_BEST_FIELDS: list[Any] = [
+    ("samples_per_s", Number),
+    ("n_devices", Annotated[int, Meta(ge=1, le=MAX_COUNT)]),
+    ("values", list[Number], []),
+    ("output_tokens", Number | None, None),
 ]
-Best = msgspec.defstruct(
-    "Best",
-    [
-        *(("samples_per_s", Number), ("n_devices", Annotated[int, Meta(ge=1, le=MAX_COUNT)])),
-        *(("values", list[Number], []), ("output_tokens", Number | None, None)),
-        *_NUMBERS,
-    ],
-    kw_only=True,
-)
-"""A configuration and what it gives; it has knobs and stages beside these."""
+_BEST_FIELDS += [(number.name, Number | None, None) for number in NUMBERS if number.name != "samples_per_s"]
+Best = msgspec.defstruct("Best", _BEST_FIELDS, kw_only=True)
+"""A configuration with its numbers; its knobs and stages are stored unchecked."""
 
 
 class Progress(Struct, forbid_unknown_fields=True):
-    """What a search does now, and its best so far."""
+    """The current step of a search, and its best so far."""
 
     activity: Word
     done: Count
@@ -74,7 +70,7 @@ class StandingMessage(NamedTuple):
 
 
 class AnswerMessage(Struct):
-    """What a search has found, as `search --json` has it; it has more beside these."""
+    """The answer of a search in the form of `search --json`; fields that are not here are stored unchecked."""
 
     best: Best | None  # type: ignore[valid-type]
     lines: str
@@ -84,7 +80,7 @@ class AnswerMessage(Struct):
 
 
 class ClaimRequest(Struct):
-    """What a worker says of itself."""
+    """A worker that asks for a search."""
 
     process: Process
     labels: dict[str, str] = {}
@@ -106,7 +102,7 @@ class StudyHead(Struct, forbid_unknown_fields=True):
 
 
 class RenewRequest(Struct):
-    """How far a search is, and what its study has that the server has not."""
+    """The progress of a search, and the trials of its study that the server does not have."""
 
     standing: StandingMessage | None = None
     head: StudyHead | None = None
@@ -115,7 +111,7 @@ class RenewRequest(Struct):
 
 
 class FinishRequest(Struct):
-    """How a search has ended."""
+    """The end of a search."""
 
     state: SearchState
     answer: AnswerMessage | None
@@ -130,7 +126,7 @@ class FinishRequest(Struct):
 
 
 class ReleaseRequest(Struct):
-    """Why a worker gives a search back."""
+    """The reason why a worker gives a search back."""
 
     reason: Text = ""
     is_lost: bool = False

@@ -1,4 +1,4 @@
-"""What was asked for, and by whom: `read_submission`, `is_held`, `names_of`; of searches that a user may see.
+"""What was asked for: `read_submission`, `names_of`; of searches that a user may see.
 
 In words: `asked_texts`, `labels_text`.
 """
@@ -10,22 +10,22 @@ from typing import Any
 
 from sqlalchemy import select
 
+from autoauto.server.store.searches import NotFound
 from autoauto.server.store.submission import Submission
-from autoauto.server.store.tables import HOLDERS, SEARCHES, ServiceDatabase
-from autoauto.server.store.users import Role, User
+from autoauto.server.store.tables import SEARCHES, ServiceDatabase
 from autoauto.study.analysis.asked import asked_of
 
 
 def read_submission(database: ServiceDatabase, search_id: str) -> Submission:
-    """The submission of a search."""
-    stored = select(SEARCHES.c.submission).where(SEARCHES.c.id == search_id)
-    return Submission.from_json(database.write(lambda connection: connection.execute(stored).scalar_one()))
+    """The submission of a search.
 
-
-def is_held(database: ServiceDatabase, user: User, search_id: str) -> bool:
-    """Whether a user has asked for a search, or is an administrator, and so may stop it."""
-    own = select(HOLDERS.c.owner).where(HOLDERS.c.search_id == search_id, HOLDERS.c.owner == user.name)
-    return user.role is Role.ADMIN or database.write(lambda connection: connection.scalar(own)) is not None
+    Raises:
+        NotFound: it was deleted just now.
+    """
+    text = database.scalar(select(SEARCHES.c.submission).where(SEARCHES.c.id == search_id))
+    if text is None:
+        raise NotFound(f"there is no search {search_id!r:.60} any more; GET /v1/searches lists yours")
+    return Submission.from_json(text)
 
 
 def names_of(search: Mapping[str, Any], submission: Submission) -> dict[str, str]:
@@ -34,7 +34,7 @@ def names_of(search: Mapping[str, Any], submission: Submission) -> dict[str, str
 
 
 def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, str]:
-    """What differs from the defaults, and the model, the cluster, the target and the objective, by their names.
+    """The model, cluster, target and objective, and all options that differ from their defaults, as texts by name.
 
     Args:
         submission: what was asked for.
@@ -49,7 +49,7 @@ def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, s
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """What a worker must say of itself.
+    """Labels in words.
 
     >>> labels_text({"gpu": "h100", "site": "a"})
     'gpu=h100, site=a'

@@ -29,4 +29,4 @@ def check_lines(database: ServiceDatabase) -> Iterator[str]:
 def _n_workers(database: ServiceDatabase) -> int:
     held = and_(SEARCHES.c.state == SearchState.RUNNING, not_(LEASES.are_free(database.now())))
     counting = select(func.count(SEARCHES.c.process.distinct())).where(held)
-    return database.write(lambda connection: connection.scalar(counting)) or 0
+    return database.scalar(counting) or 0

@@ -57,7 +57,7 @@ class CannotKeep(BadInput):
 
 
 class StoredModel(NamedTuple):
-    """A file that was kept, and whether its user had it already."""
+    """A file that was stored, and whether it is new for its user."""
 
     digest: str
     is_new: bool
@@ -104,18 +104,30 @@ def store_model(
         raise BadInput("an upload is the content of a file, got an empty body; send the file")
     _refuse_other_files(file)
     delete_left(database)
-    hold = partial(_hold, database, user, digest, n_bytes, file_name(name), quota_bytes)
-    if _is_whole(database, digest) and (held := database.write(hold)) is not None:
-        return held
-    database.write(partial(_check_quota, user, digest, n_bytes, quota_bytes))  # before anything is written
+    offer = _Offer(user, digest, n_bytes, file_name(name), quota_bytes)
+    if _is_whole(database, digest):
+        held = database.write(lambda connection: _hold(database, connection, offer))
+        if held is not None:
+            return held
+    database.write(lambda connection: _check_quota(connection, offer))  # before anything is written
     with _written(database, file) as upload:
-        held = database.write(partial(hold, upload=upload))
+        held = database.write(lambda connection: _hold(database, connection, offer, upload))
     assert held is not None
     return held
 
 
+class _Offer(NamedTuple):
+    """A file that a user wants to hold; the other fields are as in `store_model`."""
+
+    user: User
+    digest: str
+    n_bytes: int
+    name: str
+    quota_bytes: int | None
+
+
 def _refuse_other_files(file: BinaryIO) -> None:
-    """Refuse an ONNX model that names other files; of what is no model its search says what is wrong."""
+    """Refuse an ONNX model that names other files; a file that is no model is refused by its search."""
     with suppress(UnreadableModel):
         try:
             check_one_file(file)
@@ -123,13 +135,13 @@ def _refuse_other_files(file: BinaryIO) -> None:
             raise BadInput(str(error)) from error
 
 
-def _check_quota(user: User, digest: str, n_bytes: int, quota_bytes: int | None, connection: Connection) -> None:
-    others = and_(MODEL_HOLDERS.c.owner == user.name, MODEL_HOLDERS.c.digest != digest)
+def _check_quota(connection: Connection, offer: _Offer) -> None:
+    others = and_(MODEL_HOLDERS.c.owner == offer.user.name, MODEL_HOLDERS.c.digest != offer.digest)
     used_bytes = _used_bytes(connection, others)
-    if quota_bytes is not None and used_bytes + n_bytes > quota_bytes:
+    if offer.quota_bytes is not None and used_bytes + offer.n_bytes > offer.quota_bytes:
         raise OverQuota(
-            f"the uploads of a user have {format_bytes(quota_bytes)} together at most, yours have "
-            f"{format_bytes(used_bytes)} and this file {format_bytes(n_bytes)}; delete what you need no more, at "
+            f"the uploads of a user have {format_bytes(offer.quota_bytes)} together at most, yours have "
+            f"{format_bytes(used_bytes)} and this file {format_bytes(offer.n_bytes)}; delete what you need no more, at "
             "/uploads or by DELETE /v1/models/DIGEST, or ask for a higher --max-user-mib of the server"
         )
 
@@ -140,32 +152,31 @@ def _used_bytes(connection: Connection, which: ColumnElement[bool]) -> int:
 
 
 def _hold(
-    database: ServiceDatabase,
-    user: User,
-    digest: str,
-    n_bytes: int,
-    name: str,
-    quota_bytes: int | None,
-    connection: Connection,
-    upload: str | None = None,
+    database: ServiceDatabase, connection: Connection, offer: _Offer, upload: str | None = None
 ) -> StoredModel | None:
-    """Let a user hold a file, whose content an upload has written; None where none has, and there is no content."""
-    row = {"digest": digest, "owner": user.name, "name": name or f"upload-{digest[:8]}", "created_s": time.time()}
-    is_new = insert_new(connection, MODEL_HOLDERS, [row]) == 1  # first, since SQLite locks at the first change
+    """Let a user hold a file, whose content an upload has written; None without an upload, if no content is stored."""
+    digest = offer.digest
+    row = {
+        "digest": digest,
+        "owner": offer.user.name,
+        "name": offer.name or f"upload-{digest[:8]}",
+        "created_s": time.time(),
+    }
+    is_new = insert_new(connection, MODEL_HOLDERS, row)  # first, since SQLite locks at the first change
     database.alone_with_uploads(connection)
-    own = and_(MODEL_HOLDERS.c.digest == digest, MODEL_HOLDERS.c.owner == user.name)
+    own = and_(MODEL_HOLDERS.c.digest == digest, MODEL_HOLDERS.c.owner == offer.user.name)
     stored = connection.scalar(select(MODELS.c.upload).where(MODELS.c.digest == digest))
     if upload not in (None, stored):  # it is this one where the transaction is repeated after a lost answer
         if not connection.execute(delete(UPLOADS).where(UPLOADS.c.upload == upload)).rowcount:
             raise Conflict("an upload must be stored without long pauses, this one was given up; send it again")
         _delete_content(connection, digest)  # equal, or damaged
-        insert_new(connection, MODELS, [{"digest": digest, "upload": upload, "n_bytes": n_bytes}])
+        insert_new(connection, MODELS, {"digest": digest, "upload": upload, "n_bytes": offer.n_bytes})
     elif stored is None:
         connection.execute(delete(MODEL_HOLDERS).where(own))  # the last one who held it has deleted it meanwhile
         return None
-    _check_quota(user, digest, n_bytes, quota_bytes, connection)
-    if name:
-        connection.execute(update(MODEL_HOLDERS).where(own).values(name=name))
+    _check_quota(connection, offer)
+    if offer.name:
+        connection.execute(update(MODEL_HOLDERS).where(own).values(name=offer.name))
     return StoredModel(digest, is_new)
 
 
@@ -174,7 +185,7 @@ def _written(database: ServiceDatabase, file: BinaryIO) -> Iterator[str]:
     """The name of an upload with the content of a file; it is deleted unless a digest has it at the end."""
     upload = uuid.uuid4().hex
     row = {"upload": upload, "process": this_process(), "written_s": time.time()}
-    database.write(partial(insert_new, table=UPLOADS, rows=[row]))
+    database.write(lambda connection: insert_new(connection, UPLOADS, row))
     try:
         for number, content in enumerate(_parts(file)):
             database.write(partial(_add_part, upload, number, content))
@@ -185,15 +196,16 @@ def _written(database: ServiceDatabase, file: BinaryIO) -> Iterator[str]:
 
 
 def _add_part(upload: str, number: int, content: bytes, connection: Connection) -> None:
-    insert_new(connection, MODEL_PARTS, [{"upload": upload, "part": number, "content": content}])
+    insert_new(connection, MODEL_PARTS, {"upload": upload, "part": number, "content": content})
     connection.execute(update(UPLOADS).where(UPLOADS.c.upload == upload).values(written_s=time.time()))
 
 
 def delete_left(database: ServiceDatabase) -> None:
     """Delete what is left of uploads whose server was killed."""
     columns = UPLOADS.c.upload, UPLOADS.c.process, UPLOADS.c.written_s
-    rows = database.write(lambda connection: connection.execute(select(*columns)).all())
-    if left := [row.upload for row in rows if is_gone(row.process) or row.written_s < time.time() - LEFT_S]:
+    rows = database.rows(select(*columns))
+    left = [row.upload for row in rows if is_gone(row.process) or row.written_s < time.time() - LEFT_S]
+    if left:
         database.write(partial(_delete_unfinished, left))
 
 
@@ -215,7 +227,7 @@ def list_models(database: ServiceDatabase, user: User, limit: int = 50, before: 
     query = _listed(user).order_by(MODEL_HOLDERS.c.number.desc()).limit(limit + 1)
     if before:
         query = query.where(MODEL_HOLDERS.c.number < before)
-    rows = database.write(lambda connection: connection.execute(query).all())
+    rows = database.rows(query)
     more = rows[limit - 1].number if len(rows) > limit else None
     return ModelsPage(list(map(_described, rows[:limit])), more)
 
@@ -244,8 +256,14 @@ def _listed(user: User) -> Any:
 
 
 def _described(row: Any) -> dict[str, Any]:
-    named = {"digest": row.digest, "model": f"sha256:{row.digest}", "name": row.name, "n_bytes": row.n_bytes}
-    return {**named, "owner": row.owner, "created": row.created_s}
+    return {
+        "digest": row.digest,
+        "model": f"sha256:{row.digest}",
+        "name": row.name,
+        "n_bytes": row.n_bytes,
+        "owner": row.owner,
+        "created": row.created_s,
+    }
 
 
 def _not_found(digest: str) -> NotFound:
@@ -263,11 +281,13 @@ def delete_model(database: ServiceDatabase, user: User, digest: str) -> None:
     def work(connection: Connection) -> bool:
         of_digest = MODEL_HOLDERS.c.digest == digest
         own = of_digest if user.role is Role.ADMIN else and_(of_digest, MODEL_HOLDERS.c.owner == user.name)
+        # Deleted before anything is read, since SQLite locks at the first change; a Conflict puts it back.
         if not connection.execute(delete(MODEL_HOLDERS).where(own)).rowcount:
             raise _not_found(digest)
         database.alone_with_uploads(connection)
         is_last = connection.scalar(select(MODEL_HOLDERS.c.owner).where(of_digest).limit(1)) is None
-        if (search_id := connection.scalar(_needs(digest, None if is_last else user.name))) is not None:
+        search_id = connection.scalar(_needs(digest, None if is_last else user.name))
+        if search_id is not None:
             raise Conflict(
                 f"a file that is deleted is needed by no search that waits or runs, search {search_id} needs it; stop "
                 "it first, or wait for its end"
@@ -348,7 +368,7 @@ def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Pa
 
 
 def _all_parts(part: Callable[[int], bytes | None]) -> Iterator[bytes]:
-    """The content of an uploaded file, of which a function gives the parts by number."""
+    """Yield the parts of an uploaded file, which a function gives by number."""
     for number in count():
         content = part(number)
         if content is None:
@@ -362,12 +382,12 @@ def stored_part(database: ServiceDatabase, digest: str, number: int) -> bytes | 
         return None
     part = select(MODEL_PARTS.c.content).join(MODELS, MODELS.c.upload == MODEL_PARTS.c.upload)
     part = part.where(MODELS.c.digest == digest, MODEL_PARTS.c.part == number)
-    content = database.write(lambda connection: connection.scalar(part))
+    content = database.scalar(part)
     return None if content is None else bytes(content)
 
 
 def _is_whole(database: ServiceDatabase, digest: str) -> bool:
-    """Whether the database has all of a file, undamaged."""
+    """True if the database has all of a file, undamaged."""
     return _digest(_all_parts(partial(stored_part, database, digest))) == digest
 
 

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
 MAX_FIELDS = 4_000_000
-"""Fields that are walked at most, which takes seconds; a large model has a hundred thousand."""
+"""Maximum number of fields, which takes seconds to read; a large model has a hundred thousand."""
 _LOCATION = b"location"
 """The key under which a tensor names another file, as bytes of the file; without it no tensor does."""
 _VARINT, _FIXED_64, _MESSAGE, _FIXED_32 = 0, 1, 2, 5
-"""How the length of a field is written."""
+"""Wire types of protobuf: how a field is written."""
 _MAX_VARINT_BYTES, _MAX_TAG = 10, (1 << 32) - 1
 _TENSOR = "onnx.TensorProto"
 
@@ -48,13 +48,20 @@ def check_one_file(file: BinaryIO) -> None:
 
 
 def _walk(content: mmap) -> None:
+    """Read the heads of all fields of messages that may have a tensor in them.
+
+    field:    tag: number << 3 | wire type, a varint
+              then a varint │ 4 or 8 bytes │ a length, a varint, and so many bytes: a text, or another message
+    """
     from onnx import ModelProto
 
+    # A list of what is left, no recursion: a file decides how deep messages lie in each other.
     messages = [(ModelProto.DESCRIPTOR, 0, len(content))]
     n_fields = 0
     while messages:
         message, position, stop = messages.pop()
-        inner, is_tensor = _inner(message), message.full_name == _TENSOR
+        inner = _inner(message)
+        is_tensor = message.full_name == _TENSOR
         while position < stop:
             n_fields += 1
             if n_fields > MAX_FIELDS:

@@ -23,13 +23,13 @@ from sqlalchemy import Connection, Select, and_, func, not_, or_, select, update
 from autoauto.database.leases import this_process
 from autoauto.database.registry import backend_of
 from autoauto.server.store.models import fetch_uploads
-from autoauto.server.store.searches import SearchState, is_free, read_limits
+from autoauto.server.store.searches import SearchState, end_search, is_free, read_limits
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.tables import HOLDERS, LEASES, SEARCHES, ServiceDatabase
 from autoauto.server.store.trials import n_trials_of
 
 MAX_ATTEMPTS = 3
-"""A search that lost its worker so often without a further trial is not given to another."""
+"""A search fails after it has lost so many workers in a row without a further trial."""
 
 
 class Lease(NamedTuple):
@@ -55,14 +55,14 @@ class Lease(NamedTuple):
 
 
 class LeaseKey(NamedTuple):
-    """What names a lease: its search, and its token."""
+    """The identity of a lease: its search, and its token."""
 
     search_id: str
     token: str
 
 
 class Standing(NamedTuple):
-    """How far a search is.
+    """The progress of a search.
 
     Attributes:
         progress: as clients read it, with the best so far.
@@ -94,7 +94,9 @@ class Queue:
         max_running: int | None = None,
         process: str | None = None,
     ) -> None:
-        self._database, self._labels, self._max_running = database, dict(labels or {}), max_running
+        self._database = database
+        self._labels = dict(labels or {})
+        self._max_running = max_running
         self._process = process or this_process()
 
     def claim(self) -> Lease | None:
@@ -105,7 +107,8 @@ class Queue:
             LEASES.free_those_of_gone_processes(connection, SEARCHES.c.state == SearchState.RUNNING)
             allowed = filter(self._may_run, connection.execute(_waiting(self._database, SEARCHES.c.submission)))
             for turn in _in_turns(self._database, connection, allowed, self._max_running):
-                if (lease := self._claim(connection, turn)) is not None:
+                lease = self._claim(connection, turn)
+                if lease is not None:
                     return lease
             return None
 
@@ -129,7 +132,9 @@ class Queue:
                 "n_measured": standing.n_measured,
                 "n_trials": n_trials_of(lease.search_id),
                 "used_s": standing.used_s,
-            } | ({"n_attempts": 1} if standing.is_further else {})
+            }
+            if standing.is_further:  # only workers that were lost without a further trial count against a search
+                values["n_attempts"] = 1
         renewal = update(SEARCHES).where(self._is_held(lease)).values(values)
 
         def work(connection: Connection) -> bool | None:
@@ -142,24 +147,21 @@ class Queue:
         self, lease: Lease | LeaseKey, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
     ) -> bool:
         """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
-        values: dict[str, Any] = {
-            **{"state": str(state), "reason": reason, "used_s": used_s, "ended_s": time.time()},
-            **{"token": None, "wants_stop": False, "n_trials": n_trials_of(lease.search_id)},
-        }
+        values: dict[str, Any] = {"used_s": used_s, "n_trials": n_trials_of(lease.search_id)}
         if answer is not None:
             values["answer"] = msgspec.json.encode(answer).decode()
-        end = update(SEARCHES).where(self._is_held(lease)).values(values)
-        return self._database.write(lambda connection: connection.execute(end).rowcount) == 1
+        held = self._is_held(lease)
+        return self._database.write(lambda connection: end_search(connection, held, state, reason, **values))
 
     def release(self, lease: Lease | LeaseKey, reason: str = "", *, is_lost: bool = False) -> None:
         """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""
 
         def work(connection: Connection) -> None:
-            values = {"state": str(SearchState.WAITING), "token": None}
-            if not is_lost:
-                values["n_attempts"] = SEARCHES.c.n_attempts - 1  # type: ignore[assignment]
-            else:
+            values: dict[str, Any] = {"state": str(SearchState.WAITING), "token": None}
+            if is_lost:
                 values["reason"] = reason
+            else:
+                values["n_attempts"] = SEARCHES.c.n_attempts - 1
             connection.execute(update(SEARCHES).where(self._is_held(lease)).values(values))
             if is_lost:
                 self._fail(connection, and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.state == SearchState.WAITING))
@@ -169,24 +171,28 @@ class Queue:
     def held(self, token: str) -> LeaseKey | None:
         """The lease with a token; None where it is lost."""
         query = select(SEARCHES.c.id).where(SEARCHES.c.token == token)
-        search_id = self._database.write(lambda connection: connection.scalar(query))
+        search_id = self._database.scalar(query)
         return None if search_id is None else LeaseKey(search_id, token)
 
     def holds(self, connection: Connection, lease: LeaseKey) -> bool:
-        """Whether a lease is held, and stays so until the transaction ends."""
+        """True if a lease is held; then no other process can take it before the transaction ends."""
         keep = update(SEARCHES).where(self._is_held(lease)).values(token=lease.token)
         return connection.execute(keep).rowcount == 1
 
     def _claim(self, connection: Connection, turn: Any) -> Lease | None:
+        # Guarded: SQLite takes no lock before the first change, so another process may have claimed it by now.
         this = and_(SEARCHES.c.id == turn.id, is_free(self._database))
         if self._fail(connection, this):
             return None
-        values = {
-            **LEASES.taken(self._database.now(), self._process),
-            **{"state": str(SearchState.RUNNING), "started_s": time.time()},
-            **{"owner": turn.holder, "n_trials": n_trials_of(turn.id)},
+        values = LEASES.taken(self._database.now(), self._process)
+        values |= {
+            "state": str(SearchState.RUNNING),
+            "started_s": time.time(),
+            "owner": turn.holder,
+            "n_trials": n_trials_of(turn.id),
+            "n_attempts": SEARCHES.c.n_attempts + 1,
         }
-        claim = update(SEARCHES).where(this).values(n_attempts=SEARCHES.c.n_attempts + 1, **values)
+        claim = update(SEARCHES).where(this).values(values)
         row = backend_of(connection).update_one(connection, claim, *SEARCHES.c)
         if row is None:
             return None
@@ -198,13 +204,12 @@ class Queue:
     def _fail(self, connection: Connection, which: Any) -> bool:
         """End a search that has cost too many workers; returns whether it has."""
         last = connection.scalar(select(SEARCHES.c.reason).where(which))
-        reason = f"it lost its worker {MAX_ATTEMPTS} times without a further trial; the last time: "
-        failed = {
-            **{"state": str(SearchState.FAILED), "token": None, "ended_s": time.time()},
-            "reason": reason + (last or "the worker was killed, or lost the database"),
-        }
+        reason = (
+            f"it lost its worker {MAX_ATTEMPTS} times without a further trial; the last time: "
+            f"{last or 'the worker was killed, or lost the database'}"
+        )
         too_many = and_(which, SEARCHES.c.n_attempts >= MAX_ATTEMPTS)
-        return connection.execute(update(SEARCHES).where(too_many).values(failed)).rowcount == 1
+        return end_search(connection, too_many, SearchState.FAILED, reason)
 
     def _may_run(self, row: Any) -> bool:
         labels = msgspec.json.decode(row.submission)["labels"]
@@ -215,7 +220,7 @@ class Queue:
 
 
 def n_before(database: ServiceDatabase, search_id: str) -> int | None:
-    """How many searches begin before one that waits, if none is added and none ends; None where it does not wait."""
+    """The number of searches that begin before one that waits, as things are; None if it does not wait."""
 
     def work(connection: Connection) -> int | None:
         waiting = connection.execute(_waiting(database))
@@ -226,7 +231,7 @@ def n_before(database: ServiceDatabase, search_id: str) -> int | None:
 
 
 def _waiting(database: ServiceDatabase, *columns: Any) -> Select[Any]:
-    """The searches that wait, once for every holder that waits for it; where nobody does any more, for all."""
+    """A query of the searches that wait: a row for each holder that waits, for all holders if none does any more."""
     waits = or_(HOLDERS.c.has_stopped.is_(False), SEARCHES.c.wants_stop.is_(True))
     both = SEARCHES.join(HOLDERS, HOLDERS.c.search_id == SEARCHES.c.id)
     named = SEARCHES.c.id, SEARCHES.c.number, HOLDERS.c.owner.label("holder"), HOLDERS.c.priority
@@ -246,9 +251,10 @@ def _in_turns(
     n_running = Counter(connection.scalars(select(SEARCHES.c.owner).where(running)))
     latest = select(SEARCHES.c.owner, func.max(SEARCHES.c.started_s)).group_by(SEARCHES.c.owner)
     started_s = {owner: moment or 0.0 for owner, moment in connection.execute(latest)}
-    turns = [
-        (n_running[holder], started_s.get(holder, 0.0), rows[-1].number, holder) for holder, rows in of_holders.items()
-    ]
+    # The holder with the fewest running searches is on top, then the one whose last search began longest ago.
+    turns = []
+    for holder, rows in of_holders.items():
+        turns.append((n_running[holder], started_s.get(holder, 0.0), rows[-1].number, holder))
     heapify(turns)
     taken: set[str] = set()
     while turns:
@@ -258,6 +264,7 @@ def _in_turns(
             rows.pop()
         if not rows or (max_running is not None and n_now >= max_running):
             continue
+        # Its next search may be another than when it was pushed, and so may its rank among holders that are even.
         if turns and (n_now, last_s, rows[-1].number, holder) > turns[0]:
             heappush(turns, (n_now, last_s, rows[-1].number, holder))
             continue

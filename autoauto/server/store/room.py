@@ -47,7 +47,7 @@ def check_room(database: ServiceDatabase) -> None:
 
 
 def folders(database: ServiceDatabase) -> Iterator[tuple[str, str]]:
-    """What the server writes on this machine, and where."""
+    """What the server writes on this machine, and the folder of each."""
     yield "temporary files", tempfile.gettempdir()
     if database.file is not None:
         yield "the database", str(database.file.parent)

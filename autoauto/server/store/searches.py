@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -37,6 +37,7 @@ from sqlalchemy import (
     update,
 )
 
+from autoauto.database.registry import backend_of
 from autoauto.records.errors import AutoautoError
 from autoauto.records.files.uploads import UPLOADED
 from autoauto.server.store.sharing import called, held_names, names_for, shares_weights
@@ -47,10 +48,16 @@ from autoauto.server.store.users import Role, User
 MAX_PRIORITY = 100
 _ID_BYTES = 10
 _EMPTY = "null"
+ON_END: tuple[Callable[[Connection, Row[Any]], None], ...] = ()
+"""Called at every end of a search with its row of `SEARCHES`, in the transaction that ends it.
+
+A transaction may be repeated, or rolled back: what leaves the database, as a mail, is noted there and sent afterwards.
+A file with such a function has what it needs from `tables.py`; this one it cannot import.
+"""
 
 
 class SearchState(StrEnum):
-    """Where a search stands."""
+    """The states of a search."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -60,7 +67,7 @@ class SearchState(StrEnum):
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing happens any more unless it is resumed."""
+        """True if nothing happens any more until the search is resumed."""
         return self not in (SearchState.WAITING, SearchState.RUNNING)
 
 
@@ -77,7 +84,7 @@ class Conflict(AutoautoError):
 
 
 class Submitted(NamedTuple):
-    """What became of a submission: the id of its search, and whether it is new."""
+    """The result of a submission: the id of its search, and whether the search is new."""
 
     search_id: str
     is_new: bool
@@ -112,7 +119,7 @@ def submit(
     Raises:
         BadInput: the user has not uploaded a file that it names.
     """
-    digest, now_s = submission.digest, time.time()
+    digest = submission.digest
     row: dict[str, object] = {
         "id": secrets.token_hex(_ID_BYTES),
         "digest": digest,
@@ -120,36 +127,48 @@ def submit(
         "owner": user.name,
         "state": SearchState.WAITING,
         "limits": _limits_json(submission, 0, 0, 0.0),
-        **dict.fromkeys(("reason",), ""),
-        **dict.fromkeys(("progress", "answer"), _EMPTY),
-        **dict.fromkeys(("n_attempts", "n_measured", "n_trials"), 0),
+        "reason": "",
+        "progress": _EMPTY,
+        "answer": _EMPTY,
+        "n_attempts": 0,
+        "n_measured": 0,
+        "n_trials": 0,
         "used_s": 0.0,
         "wants_stop": False,
-        "created_s": now_s,
+        "created_s": time.time(),
     }
 
     def work(connection: Connection) -> Submitted:
-        is_new = insert_new(connection, SEARCHES, [row]) == 1
+        is_new = insert_new(connection, SEARCHES, row)
         search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
         assert search_id is not None
         names = held_names(database, connection, user, submission)
-        shared = {"is_shared": is_shared, "shares_weights": with_weights}
-        holder = {"search_id": search_id, "owner": user.name, "priority": priority, **shared}
-        holder |= {"has_stopped": False, "names": names}
-        if insert_new(connection, HOLDERS, [holder]):
+        holder = {
+            "search_id": search_id,
+            "owner": user.name,
+            "priority": priority,
+            "is_shared": is_shared,
+            "shares_weights": with_weights,
+            "has_stopped": False,
+            "names": names,
+        }
+        if insert_new(connection, HOLDERS, holder):
             if not is_new:
                 _go_on_for_another(connection, search_id)
-        else:
-            better = case((HOLDERS.c.priority < priority, priority), else_=HOLDERS.c.priority)
-            shown = shared if is_shared else {}
-            connection.execute(update(HOLDERS).where(_own(user, search_id)).values(priority=better, **shown))
+        else:  # of who asks again the better priority counts; what is shared stays so, unless it is shared anew
+            values: dict[str, Any] = {
+                "priority": case((HOLDERS.c.priority < priority, priority), else_=HOLDERS.c.priority)
+            }
+            if is_shared:
+                values |= {"is_shared": True, "shares_weights": with_weights}
+            connection.execute(update(HOLDERS).where(_own(user, search_id)).values(values))
         return Submitted(search_id, is_new or search_id == row["id"])  # also where it is repeated after a lost answer
 
     return database.write(work)
 
 
 def _go_on_for_another(connection: Connection, search_id: str) -> None:
-    """A search that its other holders have stopped, or that has failed, is tried again for a new one."""
+    """Try a search again for a new holder if its other holders have stopped it, or it has failed."""
     row = connection.execute(select(SEARCHES).where(SEARCHES.c.id == search_id)).one()
     if row.state in (SearchState.STOPPED, SearchState.FAILED):
         _begin_again(connection, row)
@@ -185,7 +204,7 @@ def list_searches(
     if before:
         wanted.append(SEARCHES.c.number < before)
     query = _query(database, user).where(*wanted).order_by(SEARCHES.c.number.desc()).limit(limit + 1)
-    rows = database.write(lambda connection: connection.execute(query).all())
+    rows = database.rows(query)
     more = rows[limit - 1].number if len(rows) > limit else None
     return Page([_described(row, user) for row in rows[:limit]], more)
 
@@ -197,15 +216,12 @@ def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
         NotFound: there is none that the user may see.
     """
     row = database.write(lambda connection: _row(database, connection, user, search_id))
-    answer = msgspec.json.decode(row.answer) or {}
-    described = _described(row, user)
-    return described | {"answer": answer or None}
+    return _described(row, user) | {"answer": msgspec.json.decode(row.answer) or None}
 
 
 def visible_ids(database: ServiceDatabase, user: User) -> set[str]:
     """The ids of all searches that a user may see."""
-    query = select(SEARCHES.c.id).where(_visible(user))
-    return database.write(lambda connection: set(connection.scalars(query)))
+    return {row.id for row in database.rows(select(SEARCHES.c.id).where(_visible(user)))}
 
 
 def check_visible(database: ServiceDatabase, user: User, search_id: str) -> None:
@@ -225,8 +241,7 @@ def stop_search(database: ServiceDatabase, user: User, search_id: str) -> dict[s
     """
 
     def work(connection: Connection) -> None:
-        row = _row(database, connection, user, search_id)
-        _check_held(connection, user, search_id)
+        row = _held_row(database, connection, user, search_id)
         if SearchState(row.state).has_ended:
             return
         if user.role is not Role.ADMIN:
@@ -246,11 +261,35 @@ def _is_waited_for(search_id: str) -> ColumnElement[bool]:
 def _end_unless(waits: ColumnElement[bool], connection: Connection, search_id: str) -> None:
     """Let a search end with its best so far unless somebody waits for it; one that has none ends at once."""
     this = and_(SEARCHES.c.id == search_id, not_(waits))
-    ended = {"state": str(SearchState.STOPPED), "ended_s": time.time(), "reason": "stopped before it began"}
-    never = and_(this, SEARCHES.c.state == SearchState.WAITING, SEARCHES.c.n_trials == 0)
-    connection.execute(update(SEARCHES).where(never).values(ended))
+    never_ran = and_(this, SEARCHES.c.state == SearchState.WAITING, SEARCHES.c.n_trials == 0)
+    end_search(connection, never_ran, SearchState.STOPPED, "stopped before it began")
     going = and_(this, SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING]))
     connection.execute(update(SEARCHES).where(going).values(wants_stop=True))
+
+
+def end_search(
+    connection: Connection, which: ColumnElement[bool], state: SearchState, reason: str, **values: object
+) -> bool:
+    """End a search; every end passes through here, whichever process it is in.
+
+    Args:
+        connection: of the transaction in which it ends.
+        which: is true of the one search that is to end, and false of all where it must not end any more.
+        state: finished, stopped or failed.
+        reason: why, for its readers.
+        values: of other columns.
+
+    Returns:
+        Whether it has ended now.
+    """
+    ended = {"state": str(state), "reason": reason, "ended_s": time.time(), "token": None, "wants_stop": False}
+    end = update(SEARCHES).where(which).values(**ended, **values)
+    row = backend_of(connection).update_one(connection, end, *SEARCHES.c)
+    if row is None:
+        return False
+    for on_end in ON_END:
+        on_end(connection, row)
+    return True
 
 
 def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
@@ -262,8 +301,7 @@ def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict
     """
 
     def work(connection: Connection) -> None:
-        row = _row(database, connection, user, search_id)
-        _check_held(connection, user, search_id)
+        row = _held_row(database, connection, user, search_id)
         answer = msgspec.json.decode(row.answer) or {}
         if row.state == SearchState.FINISHED and not answer.get("ended_by"):
             raise Conflict(f"search {search_id} has found its answer, nothing is left to do; submit another request")
@@ -290,12 +328,11 @@ def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool
     """
 
     def work(connection: Connection) -> bool:
-        row = _row(database, connection, user, search_id)
-        _check_held(connection, user, search_id)
+        row = _held_row(database, connection, user, search_id)
         of_search = HOLDERS.c.search_id == search_id
         others = select(func.min(HOLDERS.c.owner)).where(of_search, HOLDERS.c.owner != user.name)
         heir = None if user.role is Role.ADMIN else connection.scalar(others)
-        if heir is not None:
+        if heir is not None:  # it stays for the others, and runs in the turn of one of them
             connection.execute(delete(HOLDERS).where(_own(user, search_id)))
             own = and_(SEARCHES.c.id == search_id, SEARCHES.c.owner == user.name)
             connection.execute(update(SEARCHES).where(own).values(owner=heir))
@@ -311,17 +348,24 @@ def delete_search(database: ServiceDatabase, user: User, search_id: str) -> bool
 
 
 def count_states(database: ServiceDatabase) -> dict[str, int]:
-    """How many searches there are in every state."""
-    counting = select(SEARCHES.c.state, func.count()).group_by(SEARCHES.c.state)
-    rows = database.write(lambda connection: connection.execute(counting).all())
-    return {str(state): 0 for state in SearchState} | {state: int(n) for state, n in rows}
+    """The number of searches in every state."""
+    counting = select(SEARCHES.c.state, func.count().label("n_searches")).group_by(SEARCHES.c.state)
+    counts = {str(state): 0 for state in SearchState}
+    for row in database.rows(counting):
+        counts[row.state] = row.n_searches
+    return counts
 
 
 def _limits_json(submission: Submission, n_measured: int, n_trials: int, used_s: float) -> str:
     """The budget as totals: what was used before counts, too."""
-    budget_s, limits = submission.request.study.time_budget_s, submission.limits.plus(n_measured, n_trials)
-    totals = {"measurements": limits.measurements, "trials": limits.trials}
-    return msgspec.json.encode(totals | {"seconds": None if budget_s is None else budget_s + used_s}).decode()
+    budget_s = submission.request.study.time_budget_s
+    limits = submission.limits.plus(n_measured, n_trials)
+    totals = {
+        "measurements": limits.measurements,
+        "trials": limits.trials,
+        "seconds": None if budget_s is None else budget_s + used_s,
+    }
+    return msgspec.json.encode(totals).decode()
 
 
 def read_limits(text: str) -> tuple[SearchLimits, float | None]:
@@ -331,17 +375,17 @@ def read_limits(text: str) -> tuple[SearchLimits, float | None]:
 
 
 def _is_lost(database: ServiceDatabase) -> ColumnElement[bool]:
-    """Whether the worker of a search was lost, which is waiting then."""
+    """True of a search whose worker was lost; clients see it as waiting."""
     return and_(SEARCHES.c.state == SearchState.RUNNING, LEASES.are_free(database.now()))
 
 
 def is_free(database: ServiceDatabase) -> ColumnElement[bool]:
-    """Whether a search waits, or its worker was lost."""
+    """True of a search that a worker may claim: it waits, or its worker was lost."""
     return or_(SEARCHES.c.state == SearchState.WAITING, _is_lost(database))
 
 
 def _is_in(database: ServiceDatabase, state: SearchState) -> ColumnElement[bool]:
-    """Whether a search is in a state as clients see it; written so that the index of states is used."""
+    """True of a search in a state as clients see it; written so that the index of states is used."""
     if state is SearchState.WAITING:
         return is_free(database)
     if state is SearchState.RUNNING:
@@ -376,15 +420,22 @@ def _held_by(owner: str) -> Select[Any]:
     return select(HOLDERS.c.search_id).where(HOLDERS.c.owner == owner)
 
 
-def _check_held(connection: Connection, user: User, search_id: str) -> None:
-    is_held = connection.execute(select(HOLDERS.c.owner).where(_own(user, search_id))).one_or_none() is not None
-    if not is_held and user.role is not Role.ADMIN:
+def _held_row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
+    """The row of a search that a user has asked for; for an administrator of any.
+
+    Raises:
+        NotFound, Forbidden: the user may not see it, or has not asked for it.
+    """
+    row = _row(database, connection, user, search_id)
+    if row.priority is None and user.role is not Role.ADMIN:  # the priority of the user as a holder
         raise Forbidden(f"search {search_id} is shared with you, and only who asked for it may do this")
+    return row
 
 
 def _described(row: Row[Any], user: User) -> dict[str, Any]:
     """A search as clients read it, without its whole answer."""
-    submission, answer = msgspec.json.decode(row.submission), msgspec.json.decode(row.answer) or {}
+    submission = msgspec.json.decode(row.submission)
+    answer = msgspec.json.decode(row.answer) or {}
     progress: Mapping[str, Any] | None = msgspec.json.decode(row.progress)
     problem = submission["request"]["problem"]
     named = {"model": problem["model"], "cluster": problem["cluster"], **problem["options"]}
@@ -392,7 +443,14 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
     if row.has_stopped and not state.has_ended:
         state = SearchState.STOPPED  # for its caller: it goes on for another holder, or ends soon
     is_held = row.priority is not None
-    is_holder = user.role is Role.ADMIN or is_held
+    owner = user.name if is_held else None  # of other holders a user sees nothing
+    if user.role is Role.ADMIN:
+        owner = row.owner
+    may_export = is_held or user.role is Role.ADMIN or row.shares_weights or not UPLOADED.fullmatch(problem["model"])
+    best = answer.get("best")
+    if progress is not None:
+        best = best or progress.get("best")
+        progress = {name: value for name, value in progress.items() if name != "best"}
     return {
         "id": row.id,
         "state": state,
@@ -404,10 +462,10 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "files": {what: called(row.names, name) for what, name in named.items() if UPLOADED.fullmatch(str(name))},
         "target": problem["target"],
         "objective": submission["request"]["study"]["objectives"],
-        "owner": row.owner if user.role is Role.ADMIN else user.name if is_held else None,
+        "owner": owner,
         "priority": row.priority,
         "shared": bool(row.is_shared),
-        "may_export": bool(is_holder or row.shares_weights or not UPLOADED.fullmatch(problem["model"])),
+        "may_export": bool(may_export),
         "created": row.created_s,
         "started": row.started_s,
         "ended": row.ended_s,
@@ -416,7 +474,7 @@ def _described(row: Row[Any], user: User) -> dict[str, Any]:
         "n_trials": row.n_trials,
         "n_attempts": row.n_attempts,
         "ended_by": answer.get("ended_by"),
-        "progress": progress and {name: value for name, value in progress.items() if name != "best"},
-        "best": answer.get("best") or (progress or {}).get("best"),
+        "progress": progress,
+        "best": best,
         "links": {"self": f"/v1/searches/{row.id}"},
     }

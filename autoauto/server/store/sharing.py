@@ -21,14 +21,14 @@ _OF_THE_SEARCH = HOLDERS.c.search_id == SEARCHES.c.id
 
 
 def may_see(user: User) -> ColumnElement[bool]:
-    """Whether a holder of a search is one by whom a user sees it."""
+    """True of the holders through whom a user sees a search: himself and all who share it, or everybody."""
     if user.role is Role.ADMIN:
         return HOLDERS.c.owner.is_not(None)
     return or_(HOLDERS.c.owner == user.name, HOLDERS.c.is_shared.is_(True))
 
 
 def shares_weights() -> Label[bool]:
-    """Whether a holder shares a search so that others may export it."""
+    """True of a search that some holder shares with its weights, so that others may export it."""
     shared = and_(_OF_THE_SEARCH, HOLDERS.c.is_shared.is_(True), HOLDERS.c.shares_weights.is_(True))
     return exists().where(shared).label("shares_weights")
 
@@ -55,14 +55,14 @@ def held_names(database: ServiceDatabase, connection: Connection, user: User, su
 
 
 def names_for(user: User) -> Label[Any]:
-    """What `held_names` gave a holder of a search by whom a user sees it, himself before others."""
+    """The result of `held_names` for the user if he holds a search, else for a holder through whom he sees it."""
     order = HOLDERS.c.owner != user.name, HOLDERS.c.owner
     names = select(HOLDERS.c.names).where(_OF_THE_SEARCH, may_see(user)).order_by(*order).limit(1)
     return names.scalar_subquery().label("names")
 
 
 def called(names: str | None, given: str) -> str:
-    """What people call a model or a cluster: a built-in one by its name, an uploaded one by that of its file.
+    """The name of a model or a cluster for people: that of a built-in one, or of the file that was uploaded.
 
     >>> called('{"%s": "net.onnx"}' % (64 * "a"), "sha256:" + 64 * "a"), called("{}", "resnet50")
     ('net.onnx', 'resnet50')

@@ -10,8 +10,9 @@ Trials are only added, in order, so that what is sent twice is written once.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 
 from optuna.distributions import distribution_to_json, json_to_distribution
@@ -64,14 +65,8 @@ def trial_texts(storage: RDBStorage, study_id: int, first: int, limit: int) -> l
     query = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id, *numbers).order_by(TRIALS.c.number)
     with storage.engine.connect() as connection:
         ids = connection.scalars(query).all()
-    return list(map(_text, _ended(map(storage.get_trial, ids))))
-
-
-def _ended(trials: Iterator[FrozenTrial]) -> Iterator[FrozenTrial]:
-    for trial in trials:
-        if not trial.state.is_finished():
-            return
-        yield trial
+    ended = takewhile(lambda trial: trial.state.is_finished(), map(storage.get_trial, ids))
+    return [_text(trial) for trial in ended]
 
 
 def add_trials(
@@ -108,9 +103,9 @@ def add_trials(
 
 def _text(trial: FrozenTrial) -> str:
     """A trial as JSON of Python, which has infinity."""
-    times = [
-        moment and moment.astimezone(UTC).isoformat() for moment in (trial.datetime_start, trial.datetime_complete)
-    ]
+    times = []
+    for moment in (trial.datetime_start, trial.datetime_complete):
+        times.append(None if moment is None else moment.astimezone(UTC).isoformat())
     return json.dumps(
         {
             "state": trial.state.name,

@@ -37,7 +37,7 @@ from autoauto.targets.target import NamedTarget, TargetOption
 MAX_LIMIT = 2**31 - 1
 _DECODER = "Qwen/Qwen3-8B"
 _OF_MACHINES = re.compile(r"FILE|FOLDER|PATH|DIR|HOST|URL|ADDRESS")
-"""In what stands for the value of an option: files and addresses of a machine, which no client may name."""
+"""Matches the metavar of an option whose value is a file or an address of a machine, which no client may name."""
 
 
 STARTS_ENGINES = {"engines": "started"}
@@ -46,7 +46,7 @@ STARTS_ENGINES = {"engines": "started"}
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """What a search may use, beside the seconds of its request; None for as much as it takes.
+    """The budget of a search beside the seconds of its request; None is no limit.
 
     Attributes:
         measurements: configurations that are measured.
@@ -106,11 +106,13 @@ class Submission:
             BadInput: it names a file or an address of a machine, an unknown cluster or an option of another target, or
                 has more configurations than a search may; or what it says of workers is no text.
         """
-        problem, study = _without_files(request.problem), request.study
+        problem = _without_files(request.problem)
+        study = request.study
         entry = TARGETS[problem.target]
         entry.read_options(problem.options)
         _check_cluster(str(problem.cluster), entry)
         check_n_constraints(len(problem.constraints) + len(study.space.constraints))
+        # One form for what asks for the same, whatever the order in which it was given: its digest is that of all.
         inputs = _by_name(problem.model_inputs)
         problem = replace(problem, constraints=_by_text(problem.constraints), model_inputs=inputs)
         method = str(method_for(study.objectives, study.method))
@@ -152,14 +154,18 @@ class Submission:
 
     @property
     def digest(self) -> str:
-        """The same for equal submissions only."""
+        """A digest that is equal for equal submissions only."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
     @property
     def uploads(self) -> dict[str, str]:
         """The digests of its uploaded files, by what they are: "model", "cluster", or the name of an option."""
-        matches = {what: UPLOADED.fullmatch(name) for what, name in files_of(self.request.problem).items()}
-        return {what: match[1] for what, match in matches.items() if match}
+        digests = {}
+        for what, name in files_of(self.request.problem).items():
+            match = UPLOADED.fullmatch(name)
+            if match:
+                digests[what] = match[1]
+        return digests
 
     def named_by(self, names: Mapping[str, str]) -> SearchRequest:
         """The request with names in place of the digests of uploaded files."""
@@ -168,18 +174,20 @@ class Submission:
 
 
 def read_labels(given: object) -> dict[str, str]:
-    """What a worker says of itself, or what a search asks of it.
+    """Check labels: those of a worker, or those that a search asks of its worker.
 
     Raises:
         BadInput: it is no object of short texts.
     """
-    if not isinstance(given, Mapping) or not all(
-        isinstance(part, str) and 0 < len(part) <= 100 for pair in given.items() for part in pair
-    ):
+    if not isinstance(given, Mapping) or not all(map(_is_label, (*given.keys(), *given.values()))):
         raise BadInput(f'labels are texts by names, for example {{"gpu": "h100"}}, got {given!r:.60}')
     if len(given) > 20:
         raise BadInput(f"at most 20 labels, got {len(given)}")
     return dict(given)
+
+
+def _is_label(part: object) -> bool:
+    return isinstance(part, str) and 0 < len(part) <= 100
 
 
 def check_options(problem: Problem) -> None:
@@ -210,13 +218,15 @@ def _without_files(problem: Problem) -> Problem:
         raise BadInput(f"target is one of {', '.join(TARGETS)}, got {problem.target!r:.60}")
     check_options(problem)
     for name in FILE_OPTIONS:
-        if (given := problem.options.get(name)) is not None and not UPLOADED.fullmatch(str(given)):
+        given = problem.options.get(name)
+        if given is not None and not UPLOADED.fullmatch(str(given)):
             raise BadInput(
                 f"--{name} of a search on a server is an uploaded file, got {given!r:.100}; upload the file, POST "
                 "/v1/models, and give sha256: and its digest"
             )
     entry = TARGETS[problem.target]
-    model, cluster = problem.model or DEFAULT_MODEL, problem.cluster or entry.default_cluster
+    model = problem.model or DEFAULT_MODEL
+    cluster = problem.cluster or entry.default_cluster
     known = bundled_names() if entry.serves_decoders else tuple(builtin_models())
     if entry.serves_decoders and model not in known:
         if problem.model is None:
@@ -226,6 +236,7 @@ def _without_files(problem: Problem) -> Problem:
     if model not in known and not UPLOADED.fullmatch(model):
         hint = did_you_mean(model, known, "give its file, or upload it by POST /v1/models")
         raise BadInput(f"a model is a built-in name or an uploaded file, got {model!r:.100}; {hint}")
+    # A built-in name is no path: else clients could read files of this machine.
     if not UPLOADED.fullmatch(cluster) and re.search(r"[/\\.\0]", cluster):
         raise BadInput(
             f"a cluster is a built-in name or an uploaded file, got {cluster!r:.100}; upload the file, "

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from optuna.exceptions import StorageInternalError
 from sqlalchemy import (
@@ -31,6 +31,8 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    Row,
+    Select,
     String,
     Table,
     UniqueConstraint,
@@ -92,7 +94,7 @@ SEARCHES = Table(
     Index("autoauto_searches_owner", "owner", "started_s"),
 )
 LEASES = LeasedRows(SEARCHES)
-"""Each search is run by one worker."""
+"""The leases of searches: one worker runs a search at a time."""
 HOLDERS = Table(
     "autoauto_holders",
     _METADATA,
@@ -144,7 +146,7 @@ _SCHEMAS = Table(
     Column("schema", Integer, primary_key=True),
 )
 TABLES = (TOKENS, SEARCHES, HOLDERS, MODELS, MODEL_PARTS, UPLOADS, MODEL_HOLDERS, _SCHEMAS)
-"""All of them; the last one has the number of their form."""
+"""All tables; the last one has the schema number."""
 
 
 class DatabaseAway(AutoautoError):
@@ -206,6 +208,22 @@ class ServiceDatabase:
 
         return self.run(transaction)
 
+    def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """The rows of a query.
+
+        Raises:
+            DatabaseAway: as `write`.
+        """
+        return self.write(lambda connection: connection.execute(query).all())
+
+    def scalar(self, query: Select[Any]) -> Any:
+        """The first value of the first row of a query; None where it has no row.
+
+        Raises:
+            DatabaseAway: as `write`.
+        """
+        return self.write(lambda connection: connection.scalar(query))
+
     def run(self, work: Callable[[], T]) -> T:
         """The result of `work`, repeated as in `write`.
 
@@ -220,7 +238,7 @@ class ServiceDatabase:
             raise
 
     def answers(self) -> bool:
-        """Whether the database answers now; nothing is waited for."""
+        """True if the database answers now; a lost connection is not waited for."""
         try:
             with self._engine.connect() as connection:
                 connection.execute(text("SELECT 1"))
@@ -250,7 +268,7 @@ class ServiceDatabase:
         with self._engine.begin() as connection:
             schemas = set(connection.scalars(_SCHEMAS.select()))
             if not schemas:
-                insert_new(connection, _SCHEMAS, [{"schema": SCHEMA}])
+                insert_new(connection, _SCHEMAS, {"schema": SCHEMA})
         if schemas - {SCHEMA}:
             raise BadInput(
                 f"the schema of the server's tables must be {SCHEMA}, got {max(schemas)} in {self.shown}: another "
@@ -259,7 +277,7 @@ class ServiceDatabase:
 
 
 def has_searches(storage: str) -> bool:
-    """Whether a database is that of a service.
+    """True if a database has the tables of a service.
 
     Raises:
         BadInput: there is no such database, or it holds no studies.
@@ -285,6 +303,6 @@ def _errors(shown: str) -> Iterator[None]:
         ) from error
 
 
-def insert_new(connection: Connection, table: Table, rows: Sequence[Mapping[str, object]]) -> int:
-    """Insert rows, but those whose key is stored already; returns how many are new."""
-    return backend_of(connection).insert_new(connection, table, rows)
+def insert_new(connection: Connection, table: Table, row: Mapping[str, object]) -> bool:
+    """Insert a row unless its key is stored already; returns True if it is new."""
+    return backend_of(connection).insert_new(connection, table, [row]) == 1

@@ -91,7 +91,7 @@ def number_of_study(storage: RDBStorage, name: str) -> int | None:
 
 
 def n_trials_of(search_id: str) -> ScalarSelect[int]:
-    """How many trials the study of a search has, as a part of a statement."""
+    """The number of trials of a search, as a subquery."""
     own = TRIALS.join(_STUDIES, TRIALS.c.study_id == _STUDIES.c.study_id)
     named = _STUDIES.c.study_name == study_name(search_id)
     return select(func.count()).select_from(own).where(named).scalar_subquery()
@@ -99,8 +99,8 @@ def n_trials_of(search_id: str) -> ScalarSelect[int]:
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:
     """The cells of a trial that have a value; times in ISO 8601."""
-    return {
-        name: value.isoformat() if isinstance(value, datetime) else value
-        for name, value in row.items()
-        if value is not None and value is not UNREADABLE
-    }
+    described = {}
+    for name, value in row.items():
+        if value is not None and value is not UNREADABLE:
+            described[name] = value.isoformat() if isinstance(value, datetime) else value
+    return described

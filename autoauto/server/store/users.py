@@ -23,11 +23,11 @@ from autoauto.server.store.tables import MAX_NAME, TOKENS, ServiceDatabase, inse
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._@-]{{0,{MAX_NAME - 1}}}")
 _TOKEN_BYTES = 32
 _MAX_TOKEN = 200
-"""Characters of a token that are hashed; no token of ours has more."""
+"""Maximum length of a token; ours are shorter."""
 
 
 class Role(StrEnum):
-    """What a user may do."""
+    """The roles of users: a submitter may do what a reader may, an administrator everything."""
 
     READER = "reader"
     SUBMITTER = "submitter"
@@ -40,14 +40,14 @@ class Role(StrEnum):
 
 
 class User(NamedTuple):
-    """Who sends a request."""
+    """A user, as the sender of a request."""
 
     name: str
     role: Role
 
 
 LOCAL = User("local", Role.ADMIN)
-"""Who sends requests without a token, where the server is open to its machine."""
+"""The sender of requests without a token, where the server is open to its machine."""
 
 
 class TokenEntry(NamedTuple):
@@ -89,7 +89,8 @@ def create_token(database: ServiceDatabase, name: str, role: Role, lasts_s: floa
             f"a user's name has 1 to {MAX_NAME} letters, digits or .-_@ and begins with a letter or digit, got "
             f"{name!r:.100}"
         )
-    token, now_s = f"autoauto-{secrets.token_urlsafe(_TOKEN_BYTES)}", time.time()
+    token = f"autoauto-{secrets.token_urlsafe(_TOKEN_BYTES)}"
+    now_s = time.time()
     row: dict[str, object] = {
         "name": name,
         "role": str(role),
@@ -97,7 +98,7 @@ def create_token(database: ServiceDatabase, name: str, role: Role, lasts_s: floa
         "created_s": now_s,
         "expires_s": None if lasts_s is None else now_s + lasts_s,
     }
-    database.write(lambda connection: insert_new(connection, TOKENS, [row]))
+    database.write(lambda connection: insert_new(connection, TOKENS, row))
     return token
 
 
@@ -120,7 +121,7 @@ def revoke_tokens(database: ServiceDatabase, name: str) -> int:
 def list_tokens(database: ServiceDatabase) -> list[TokenEntry]:
     """All tokens, the oldest first."""
     columns = TOKENS.c.name, TOKENS.c.role, TOKENS.c.created_s, TOKENS.c.expires_s, TOKENS.c.revoked_s
-    rows = database.write(lambda connection: connection.execute(select(*columns).order_by(TOKENS.c.token_id)).all())
+    rows = database.rows(select(*columns).order_by(TOKENS.c.token_id))
     return [TokenEntry(row.name, Role(row.role), row.created_s, row.expires_s, row.revoked_s) for row in rows]
 
 
@@ -131,13 +132,12 @@ def user_of(database: ServiceDatabase, token: str) -> User | None:
     """
     if not (0 < len(token) <= _MAX_TOKEN and token.isascii()):
         return None
-    known = select(TOKENS.c.name, TOKENS.c.role, TOKENS.c.expires_s).where(
-        TOKENS.c.digest == _digest(token), TOKENS.c.revoked_s.is_(None)
-    )
-    row = database.write(lambda connection: connection.execute(known).one_or_none())
-    if row is None or (row.expires_s is not None and row.expires_s <= time.time()):
-        return None
-    return User(row.name, Role(row.role))
+    known = select(TOKENS.c.name, TOKENS.c.role, TOKENS.c.expires_s)
+    known = known.where(TOKENS.c.digest == _digest(token), TOKENS.c.revoked_s.is_(None))
+    for row in database.rows(known):  # one, or none
+        if row.expires_s is None or row.expires_s > time.time():
+            return User(row.name, Role(row.role))
+    return None
 
 
 def _digest(token: str) -> str:

@@ -3,8 +3,8 @@
     handler ──words──▶ child: autoauto report search-... ──Printed──▶ handler
 
 So clients read the lines that the command prints, a report of ten thousand trials costs other requests nothing, and
-what takes all memory or never ends costs the child only. One runs at a time; what was printed of a search that has not
-changed since is kept.
+what takes all memory or never ends costs the child only. One runs at a time; what was printed of a search is cached
+until the search changes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.start import ChildProcess
+from autoauto.processes.recycled import RecycledChild
 from autoauto.records.errors import AutoautoError
 from autoauto.study.store.database import hide_storage
 
 MAX_S = 120.0
-"""The longest that a command may take."""
+"""Maximum time of a command."""
 _HINTS = {"export": ", or leave out the check"}
 MAX_COMMANDS = 200
-"""Commands after which the child is replaced, so that what libraries leave behind does not add up."""
+"""Commands after which the child is replaced."""
 MAX_CACHE_BYTES = 32 << 20
 
 
@@ -39,7 +39,7 @@ class CommandTooLong(AutoautoError):
 
 
 class Printed(NamedTuple):
-    """What a command has printed, and its exit code."""
+    """The output of a command, and its exit code."""
 
     exit_code: int
     stdout: str
@@ -60,9 +60,8 @@ class Commands:
     """
 
     def __init__(self, storage: str, run: RunCommand) -> None:
-        self._storage, self._run = storage, run
-        self._child: ChildProcess | None = None
-        self._n_run = 0
+        self._storage = storage
+        self._child = RecycledChild(_run_all, (storage, run), MAX_COMMANDS)
         self._lock = Lock()
         self._cache: OrderedDict[Hashable, Printed] = OrderedDict()
 
@@ -73,7 +72,7 @@ class Commands:
         key: Hashable | None = None,
         names: Mapping[str, str] = MappingProxyType({}),
     ) -> Printed:
-        """What a command prints.
+        """Run a command and return its output, or return what an equal one printed before.
 
         Args:
             words: of the command, with neither program nor storage.
@@ -88,7 +87,7 @@ class Commands:
         whole = (key, tuple(words), columns, tuple(names.items()))
         with self._lock:
             if key is not None and whole in self._cache:
-                self._cache.move_to_end(whole)
+                self._cache.move_to_end(whole)  # the one that was used longest ago is dropped first
                 return self._cache[whole]
             printed = self._printed(([*words, "--storage", self._storage], columns, dict(names)))
             if key is not None:
@@ -98,11 +97,11 @@ class Commands:
     def close(self) -> None:
         """End the child."""
         with self._lock:
-            self._close_child()
+            self._child.close()
 
     def _printed(self, command: tuple[list[str], int | None, dict[str, str]]) -> Printed:
         name = command[0][0]
-        child = self._ready_child()
+        child = self._child.use()
         try:
             with suppress(OSError):  # it died while it was idle
                 child.channel.send(command)
@@ -113,25 +112,12 @@ class Commands:
                 )
             printed: Printed = child.channel.recv()
         except (EOFError, OSError, BadMessage) as error:
-            self._close_child()
+            self._child.close()
             raise CommandFailed(f"the process of {name} has died; try again later") from error
         except CommandTooLong:
-            self._close_child()
+            self._child.close()
             raise
         return printed
-
-    def _ready_child(self) -> ChildProcess:
-        if self._child is not None and (self._n_run >= MAX_COMMANDS or self._child.ending() is not None):
-            self._close_child()
-        if self._child is None:
-            self._child, self._n_run = ChildProcess(_run_all, (self._storage, self._run), has_guard=True), 0
-        self._n_run += 1
-        return self._child
-
-    def _close_child(self) -> None:
-        if self._child is not None:
-            self._child.close()
-            self._child = None
 
     def _add(self, key: Hashable, printed: Printed) -> None:
         self._cache[key] = printed

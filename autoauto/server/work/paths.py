@@ -25,8 +25,17 @@ def without_paths(text: str, uploads: Mapping[str, str]) -> str:
     """
     for what, digest in uploads.items():
         text = text.replace(str(uploaded_path(what, digest)), f"sha256:{digest}")
-    own = sys.path, (cache_dir(), data_dir(), gettempdir(), os.path.expanduser("~"), os.getcwd(), sys.prefix)
-    folders = {Path(folder) for some in own for folder in some if folder}
-    known = sorted((str(each) for each in folders if each.is_absolute() and each != each.parent), key=len, reverse=True)
+    own: list[str | Path] = [
+        cache_dir(),
+        data_dir(),
+        gettempdir(),
+        os.path.expanduser("~"),
+        os.getcwd(),
+        sys.prefix,
+        *sys.path,
+    ]
+    folders = {Path(folder) for folder in own}
+    known = [str(folder) for folder in folders if folder.is_absolute() and folder != folder.parent]
+    known.sort(key=len, reverse=True)  # a folder in another one first, since the first that matches is taken
     pattern = rf"({'|'.join(map(re.escape, known))})(/[^\s'\",;:()]*)?(?![\w-])"
     return re.sub(pattern, lambda match: Path(match[0]).name, text)

@@ -33,7 +33,7 @@ from autoauto.study.store.trial_storage import TrialStorage
 
 N_TRIALS = 50
 MAX_BYTES = 500_000
-"""Bytes of trials that are sent at once; a trial with more is sent alone."""
+"""Maximum bytes of trials in one message; a longer trial is sent alone."""
 
 
 class _Copy(NamedTuple):
@@ -53,7 +53,8 @@ class RemoteSource:
     """
 
     def __init__(self, client: Client, folder: Path, labels: Mapping[str, str], max_running: int | None) -> None:
-        self._client, self._folder = client, folder
+        self._client = client
+        self._folder = folder
         self._claim = {"process": this_process(), "labels": dict(labels), "max_running": max_running}
         self._copy: _Copy | None = None
 
@@ -67,7 +68,8 @@ class RemoteSource:
             raise
         if not given:
             return None
-        limits, submission = SearchLimits(**given.pop("limits")), Submission.from_json(given.pop("submission"))
+        limits = SearchLimits(**given.pop("limits"))
+        submission = Submission.from_json(given.pop("submission"))
         return Lease(**given, limits=limits, submission=submission)
 
     def open(self, lease: Lease) -> str:
@@ -77,7 +79,8 @@ class RemoteSource:
         for file in self._folder.iterdir():
             file.unlink()
         url = file_url(self._folder / f"{lease.search_id}.db").render_as_string()
-        storage, first = open_storage(url), 0
+        storage = open_storage(url)
+        first = 0
         while True:
             page = self._client.ask("POST", f"/v1/leases/{lease.token}/trials", {"first": first})
             if page["head"] is not None:
@@ -113,7 +116,7 @@ class RemoteSource:
             self._asked(lease, "release", {"reason": reason, "is_lost": is_lost})
 
     def _asked(self, lease: Lease, what: str, body: Mapping[str, Any]) -> bool | None:
-        """Whether the search is to stop; None where the lease is lost."""
+        """Send a message about a lease; returns whether the search is to stop, None where the lease is lost."""
         try:
             plain = json.loads(msgspec.json.encode(body))
             return bool(self._client.ask("POST", f"/v1/leases/{lease.token}/{what}", plain).get("wants_stop"))
@@ -123,8 +126,9 @@ class RemoteSource:
             raise
 
     def _news(self, lease: Lease) -> Iterator[dict[str, Any]]:
-        """What the study has that the server has not, in parts; one where there is nothing."""
-        copy, name = self._copy, study_name(lease.search_id)
+        """Yield messages with the trials that the server does not have; one empty message if it has all."""
+        copy = self._copy
+        name = study_name(lease.search_id)
         study_id = None if copy is None else number_of_study(copy.storage, name)
         if copy is None or study_id is None:
             yield {}
@@ -149,7 +153,7 @@ class RemoteSource:
 
 
 def _first(texts: list[str]) -> list[str]:
-    """As many texts as are sent at once."""
+    """The texts from the first on that are sent in one request."""
     n_bytes = 0
     for number, text in enumerate(texts):
         n_bytes += len(text)

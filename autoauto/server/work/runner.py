@@ -46,7 +46,7 @@ DescribeBest = Callable[[Trial], dict[str, Any]]
 
 
 class Describers(NamedTuple):
-    """What makes plain values of results: functions of modules, which another process imports."""
+    """Functions that turn results into plain values; another process imports them from their modules."""
 
     answer: Describe
     best: DescribeBest
@@ -69,12 +69,12 @@ class Task(NamedTuple):
 
     @property
     def request(self) -> SearchRequest:
-        """What is asked for."""
+        """The request of the search."""
         return self.lease.submission.request
 
 
 class Outcome(NamedTuple):
-    """How a search ended.
+    """The end of a search.
 
     Attributes:
         state: finished, stopped or failed; waiting where the database was lost, and another attempt may succeed.
@@ -124,7 +124,7 @@ def _searched(run: _RunningSearch) -> Outcome:
 
 
 def _is_of_database(error: BaseException | None) -> bool:
-    """Whether an error comes from the database and not from the search."""
+    """True if an error, or a cause of it, comes from the database."""
     while error is not None:
         if isinstance(error, SQLAlchemyError | StorageInternalError):
             return True
@@ -136,13 +136,18 @@ class _RunningSearch:
     """One search."""
 
     def __init__(self, channel: Channel, task: Task, describers: Describers) -> None:
-        self._channel, self._task, self._describers = channel, task, describers
-        self._started_s, self._sent_s = monotonic(), 0.0
-        self._n_trials, self._n_sent = task.lease.n_trials, task.lease.n_trials
+        self._channel = channel
+        self._task = task
+        self._describers = describers
+        self._started_s = monotonic()
+        self._sent_s = 0.0
+        self._n_trials = task.lease.n_trials
+        self._n_sent = task.lease.n_trials  # how many of them there were when the last standing was sent
         self._n_measured = 0
         self._now: SearchProgress | None = None
         self._origin: Origin | None = None
-        self._is_stopped, self._n_lines = False, 0
+        self._is_stopped = False
+        self._n_lines = 0  # of engines that were measured
 
     @property
     def uploads(self) -> Mapping[str, str]:
@@ -168,7 +173,7 @@ class _RunningSearch:
                 if not self._is_stopped:
                     raise
                 ended_by = STOP
-        if result is None:
+        if result is None:  # it was ended: the trials so far are read again, and their best is verified
             result = self._search(flow, _NOW_S)
         self._n_measured = result.counts.n_measured
         self._send("ended", result.counts.n_tried, result.counts.n_tried, None)  # with the last trials, too
@@ -201,7 +206,8 @@ class _RunningSearch:
 
     def _on_progress(self, now: SearchProgress) -> None:
         is_better = self._now is None or now.best != self._now.best
-        self._now, self._n_measured = now, now.n_measured
+        self._now = now
+        self._n_measured = now.n_measured
         if is_better or monotonic() - self._sent_s >= _PERIOD_S:
             self._send(str(now.activity), now.done, now.total, now.left_s)
         limits = self._task.lease.limits
@@ -213,7 +219,7 @@ class _RunningSearch:
             raise _Ended("trials")
 
     def _wants_stop(self) -> bool:
-        """Whether a stop has arrived, now or before; also where the worker is gone."""
+        """True once a stop has arrived, or the worker is gone."""
         if not self._is_stopped and self._channel.poll():
             try:
                 self._is_stopped = self._channel.recv() == STOP
@@ -222,7 +228,7 @@ class _RunningSearch:
         return self._is_stopped
 
     def _on_measurement(self, _: str) -> None:
-        """Say how many engines were tried; there is a line when one is started, and one of what came of it."""
+        """Send how many engines were tried; each has a line when it is started, and one with its result."""
         most = self._task.request.study.measure.n_most
         self._n_lines += 1
         self._send("measuring on engines", min(self._n_lines // 2, most), most, None)
@@ -231,13 +237,20 @@ class _RunningSearch:
         self._send("verifying", done, total, None)
 
     def _send(self, activity: str, done: int, total: int, left_s: float | None) -> None:
-        best = self._now and self._now.best
+        best = None
+        if self._now is not None and self._now.best is not None:
+            best = self._describers.best(self._now.best)
         progress = {
-            **{"activity": activity, "done": done, "total": total, "left_s": left_s},
-            **{"n_measured": self._n_measured, "origin": self._origin},
-            "best": best and self._describers.best(best),
+            "activity": activity,
+            "done": done,
+            "total": total,
+            "left_s": left_s,
+            "n_measured": self._n_measured,
+            "origin": self._origin,
+            "best": best,
         }
         used_s = self._task.lease.used_s + monotonic() - self._started_s
         is_further = self._n_trials > self._n_sent
         self._channel.send(Standing(progress, self._n_measured, used_s, is_further))
-        self._sent_s, self._n_sent = monotonic(), self._n_trials
+        self._sent_s = monotonic()
+        self._n_sent = self._n_trials

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from autoauto.database.leases import LEASE_S
 from autoauto.processes.channel import BadMessage
+from autoauto.processes.recycled import RecycledChild
 from autoauto.processes.start import ChildProcess
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.store.queue import Lease, Standing
@@ -28,7 +29,7 @@ POLL_S = 0.2
 RENEW_S = 0.5
 """How often the standing of a search is stored, and a stop is looked for."""
 MAX_SEARCHES = 200
-"""Searches after which the runner is replaced, so that what libraries leave behind does not add up."""
+"""Searches after which the runner is replaced."""
 _SLOW_POLL_S = 2.0
 _END_S = 10.0
 GIVE_UP_S = 4.0
@@ -40,7 +41,7 @@ class Unwelcome(BadInput):
 
 
 class SearchSource(Protocol):
-    """Where a worker gets searches from, and says what became of them."""
+    """A source of searches for a worker, which reports their progress and end to it."""
 
     def claim(self) -> Lease | None:
         """Lease the search that is next; None when none waits that this worker may run.
@@ -88,10 +89,10 @@ class SearchWorker:
         launch: str | None = None,
     ) -> None:
         self._launch = launch
-        self._source, self._describers = source, describers
-        self._log, self._on_end = log, on_end
-        self._runner: ChildProcess | None = None
-        self._n_run = 0
+        self._source = source
+        self._log = log
+        self._on_end = on_end
+        self._runner = RecycledChild(run_searches, (describers,), MAX_SEARCHES)
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._run_all, name="autoauto worker", daemon=True)
         self._idle_s: float | None = None
@@ -133,17 +134,18 @@ class SearchWorker:
         Raises:
             Unwelcome: the source takes no requests of this worker.
         """
-        last_busy_s, last_claim_s = monotonic(), monotonic()
+        last_busy_s = monotonic()
         try:
             while not self._is_ending.is_set():
                 if self._work():
-                    last_busy_s = last_claim_s = monotonic()
+                    last_busy_s = monotonic()
                     continue
-                if idle_s is not None and monotonic() - last_busy_s >= idle_s:
+                idle_now_s = monotonic() - last_busy_s
+                if idle_s is not None and idle_now_s >= idle_s:
                     break
-                self._is_ending.wait(POLL_S if monotonic() - last_claim_s < LEASE_S else _SLOW_POLL_S)
+                self._is_ending.wait(POLL_S if idle_now_s < LEASE_S else _SLOW_POLL_S)
         finally:
-            self._close_runner()
+            self._runner.close()
 
     def end(self) -> None:
         """Let `run` end soon; its search is given to another worker."""
@@ -160,7 +162,7 @@ class SearchWorker:
             raise
         except Exception as error:  # noqa: BLE001 (no search may end the worker: its lease runs out, and it is tried again)
             self._log(str(error) if isinstance(error, AutoautoError) else f"{type(error).__name__}: {error}")
-            self._close_runner()
+            self._runner.close()
             self._is_ending.wait(_SLOW_POLL_S)
             return False
         return True
@@ -169,7 +171,7 @@ class SearchWorker:
         task = self._task(lease)
         if task is None:
             return
-        runner = self._ready_runner()
+        runner = self._runner.use()
         with suppress(OSError):  # it died while it was idle
             runner.channel.send(task)
         standing: Standing | None = None
@@ -181,24 +183,26 @@ class SearchWorker:
                 self._finish(lease, message, standing)
                 return
             if isinstance(message, Standing):
+                # A trial that was added since the last renewal is further also where the last message has none.
                 is_further = message.is_further or (standing is not None and standing.is_further)
                 standing = message._replace(is_further=is_further)
             elif message is not None:  # it has ended
-                self._close_runner()
+                self._runner.close()
                 self._source.release(lease, str(message), is_lost=True)
                 self._log(f"search {lease.search_id}: {message}")
                 return
             if self._is_ending.is_set():
-                self._close_runner()
+                self._runner.close()
                 self._source.release(lease)
                 return
             if monotonic() - renewed_s >= RENEW_S:
                 wants_stop = self._source.renew(lease, standing)
                 renewed_s = monotonic()
-                standing = None if standing is None else standing._replace(is_further=False)
+                if standing is not None:
+                    standing = standing._replace(is_further=False)
                 if wants_stop is None:
                     self._log(f"search {lease.search_id}: its lease was lost, another worker has it")
-                    self._close_runner()
+                    self._runner.close()
                     return
                 if wants_stop and not asked_to_stop:
                     asked_to_stop = True
@@ -206,7 +210,7 @@ class SearchWorker:
                         runner.channel.send(STOP)
 
     def _task(self, lease: Lease) -> Task | None:
-        """What the runner is to do; None where a file is missing, with which the search has failed."""
+        """The task for the runner; None where a file is missing, and the search has failed for that."""
         wants_stop = self._source.renew(lease, None)
         try:
             storage = self._source.open(lease)
@@ -217,7 +221,7 @@ class SearchWorker:
         return Task(lease, storage, bool(wants_stop), self._launch)
 
     def _message(self, runner: ChildProcess) -> Standing | Outcome | str | None:
-        """What the runner says within a moment: None is nothing, a text that it has ended, and how."""
+        """The next message of the runner; None if there is none within a moment, a text on its end if it has ended."""
         try:
             if not runner.channel.poll():
                 wait(runner.descriptors, RENEW_S / 2)
@@ -245,16 +249,3 @@ class SearchWorker:
         if self._source.finish(lease, outcome.state, outcome.answer, outcome.reason, used_s):
             self.n_finished += 1
             self._on_end(lease.search_id, outcome.state)
-
-    def _ready_runner(self) -> ChildProcess:
-        if self._runner is not None and (self._n_run >= MAX_SEARCHES or self._runner.ending() is not None):
-            self._close_runner()
-        if self._runner is None:
-            self._runner, self._n_run = ChildProcess(run_searches, (self._describers,), has_guard=True), 0
-        self._n_run += 1
-        return self._runner
-
-    def _close_runner(self) -> None:
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None

@@ -26,8 +26,8 @@ from autoauto.cli.options.study import add_study, requested_study, require_trial
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
 from autoauto.cli.output.search_result import simulated_timeline
+from autoauto.http.hosts import is_allowed_host
 from autoauto.processes.circles import collect_often
-from autoauto.processes.hosts import is_allowed_host
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Trial

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from ipaddress import ip_address
 
+from autoauto.records.errors import BadInput
+
 
 def is_allowed_host(header: str, names: Collection[str]) -> bool:
-    """Whether a `Host` header names this server: an address, localhost, or one of its names; the port does not matter.
+    """True if a `Host` header names this server: an address, localhost, or one of its names; the port does not matter.
 
     >>> [is_allowed_host(header, ["models.example"]) for header in ("127.0.0.1:80", "[::1]", "Models.example.:80")]
     [True, True, True]
@@ -23,3 +25,15 @@ def is_allowed_host(header: str, names: Collection[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def check_host(header: str, names: Collection[str], option: str) -> None:
+    """Refuse a request whose `Host` header does not name this server; `option` adds a name.
+
+    Raises:
+        BadInput: it names another one.
+    """
+    if not is_allowed_host(header, names):
+        raise BadInput(
+            f"the Host header must be an address, localhost or a name of this server, got {header!r:.80}; try {option}"
+        )
