@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.files.uploads import named_uploads
@@ -12,9 +12,9 @@ from autoauto.records.interval import Interval
 from autoauto.records.target import Origin
 from autoauto.report.reasons import reason_of_choice, short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
+from autoauto.report.tables.columns import KnobColumns, ObjectiveColumns
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value, speeds_column
 from autoauto.report.tables.traffic import load_facts
-from autoauto.report.tables.trials import objective_columns, objective_values
 from autoauto.report.wording import (
     choice_text,
     compared_name,
@@ -22,8 +22,6 @@ from autoauto.report.wording import (
     counted,
     difference,
     differing,
-    head,
-    knob_value,
     label,
     measured_ratio,
     origin_of,
@@ -33,8 +31,6 @@ from autoauto.report.wording import (
     unit_of,
     words_of,
 )
-from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objectives
 from autoauto.space.study_summary import (
     CHOICES,
     CLOCK,
@@ -74,15 +70,11 @@ def _use(comparison: Comparison, origin: Origin, unit: str) -> tuple[Value, ...]
     name, speed, note = comparison.name, comparison.speed, comparison.note.partition(";")[0]
     if speed is None:
         return name, None, note, None
-    shown_origin = str(Origin.ESTIMATED if comparison.estimated else origin)
-    if comparison.gain_percent is not None and note:
-        shown_origin += f" {note}"
-    return (
-        name,
-        speed_text(speed, unit),
-        shown_origin,
-        note if comparison.gain_percent is None else comparison.gain_percent,
-    )
+    if comparison.estimated:
+        origin = Origin.ESTIMATED
+    if comparison.gain_percent is None:
+        return name, speed_text(speed, unit), origin, note
+    return name, speed_text(speed, unit), f"{origin} {note}".strip(), comparison.gain_percent
 
 
 def choices_table(summary: StudySummary) -> Table | None:
@@ -106,42 +98,45 @@ def _choice(summary: StudySummary, choice: KnobChoice) -> tuple[Value, ...]:
     name = choice_text(choice)
     if choice.ratio is None:
         return name, None, None, reason_of_choice(choice.reason)
-    follows = differing(choice.knobs, summary.winner.knobs, choice.name)
-    ratio = measured_ratio(summary, choice)
-    measured = "" if ratio is None else f"measured {ratio:.2f}"
-    tie = "not told apart" if choice.is_tie and ratio is None else ""
-    said = filter(None, [measured, tie, "" if choice.is_searched else "not searched", follows])
-    return name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(said)
+    remarks = []
+    measured = measured_ratio(summary, choice)
+    if measured is not None:
+        remarks.append(f"measured {measured:.2f}")
+    elif choice.is_tie:
+        remarks.append("not told apart")
+    if not choice.is_searched:
+        remarks.append("not searched")
+    if follows := differing(choice.knobs, summary.winner.knobs, choice.name):
+        remarks.append(follows)
+    return name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(remarks)
 
 
 def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) -> Table:
     """The winner, then one row per configuration that it is compared with."""
     assert summary.winner is not None
-    trial, verification = summary.winner, summary.verification
-    name = f"{configuration(trial.knobs)}, {origin_of(summary)}"
-    speed = verification.winner.speed if verification else None
-    winner: tuple[Value, ...] = (
-        "winner",
-        speed_text(speed or Interval(trial.samples_per_s, None), trial.unit),
-        "",
-        name,
-    )
+    winner, origin, verification = summary.winner, origin_of(summary), summary.verification
+    speed = Interval(winner.samples_per_s, None)
     caption = ""
-    if verification is not None and verification.n_turns > 1:
-        counts = sorted({len(row.scores) for row in verification.repeated})
-        turns = f"means of {' or '.join(map(str, counts))} turns and their 95 % confidence intervals"
-        caption = f"{turns}, {origin_of(summary)}"
-    columns = (Column(""), speeds_column(trial.unit), Column("winner", "gain_percent"), Column(""))
+    if verification is not None:
+        speed = verification.winner.speed or speed
+        if verification.n_turns > 1:
+            counts = sorted({len(row.scores) for row in verification.repeated})
+            turns = f"means of {' or '.join(map(str, counts))} turns and their 95 % confidence intervals"
+            caption = f"{turns}, {origin}"
+    name = f"{configuration(winner.knobs)}, {origin}"
+    rows: list[tuple[Value, ...]] = [("winner", speed_text(speed, winner.unit), "", name)]
+    rows += [_comparison(each, winner) for each in comparisons]
+    columns = (Column(""), speeds_column(winner.unit), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"
-    return Table(title, columns, (winner, *(_comparison(each, trial) for each in comparisons)), caption)
+    return Table(title, columns, tuple(rows), caption)
 
 
 def _comparison(comparison: Comparison, winner: Trial) -> tuple[Value, ...]:
-    knobs, speed = comparison.knobs, comparison.speed
-    other = difference(knobs, winner.knobs) if knobs else ""
-    note = "\n".join(filter(None, [comparison.note, other]))
-    shown_speed = speed_text(speed, winner.unit) if speed else None
-    return compared_name(comparison), shown_speed, comparison.gain_percent, note
+    notes = [comparison.note] if comparison.note else []
+    if comparison.knobs:
+        notes.append(difference(comparison.knobs, winner.knobs))
+    speed = speed_text(comparison.speed, winner.unit) if comparison.speed else None
+    return compared_name(comparison), speed, comparison.gain_percent, "\n".join(notes)
 
 
 def binding_table(
@@ -163,56 +158,57 @@ def binding_table(
 
 def cells_table(summary: StudySummary) -> Table:
     """One row per cell: its largest and its best batch size, its throughput, and why it lost or could not run."""
-    knobs = shown_knobs(summary)
+    configurations = [cell.knobs for cell in summary.cells]
+    knobs = KnobColumns(shown_knobs(summary))
     columns = (
-        *_knob_columns(knobs, [cell.knobs for cell in summary.cells]),
+        *knobs.heads(configurations),
         Column("tried", "n_tried"),
         Column(trials_origin(summary), "n_measured"),
         Column("largest\nbatch", "batch_size"),
         Column("best\nbatch", "batch_size"),
-        speeds_column(unit_of(cell.knobs for cell in summary.cells), "best\n"),
+        speeds_column(unit_of(configurations), "best\n"),
         Column("difference", "difference_percent"),
         Column("why"),
     )
-    rows = ((*_knob_values(cell.knobs, knobs), *_cell_values(cell, summary)) for cell in summary.cells)
+    rows: list[tuple[Value, ...]] = []
+    for cell in summary.cells:
+        largest, speed, loss = _cell_values(cell, summary)
+        best_batch = cell.best.knobs.batch_size if cell.best else None
+        batches = (len(cell.trials), cell.n_measured, largest, best_batch)
+        rows.append((*knobs.values(cell.knobs), *batches, speed, loss, why_not(cell, summary)))
     return _of_combinations(summary, columns, rows)
 
 
-def _of_combinations(summary: StudySummary, columns: tuple[Column, ...], rows: Iterable[tuple[Value, ...]]) -> Table:
+def _of_combinations(summary: StudySummary, columns: Sequence[Column], rows: Sequence[tuple[Value, ...]]) -> Table:
     caption = "the largest batch is of those that were tried and fit"
     title = f"Tried combinations of knobs at their best batch, {trials_origin(summary)}"
-    return Table(title, columns, tuple(rows), caption)
+    return Table(title, tuple(columns), tuple(rows), caption)
 
 
-def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:
-    best, largest = cell.best, cell.largest
-    return (
-        len(cell.trials),
-        cell.n_measured,
-        largest.knobs.batch_size if largest else "none",
-        best.knobs.batch_size if best else None,
-        best.samples_per_s if best else None,
-        0.0 - summary.loss_percent(best) if best else None,
-        why_not(cell, summary),
-    )
+def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, Value, Value]:
+    """The largest batch size of a cell, its best throughput, and how far that is from the winner's in percent."""
+    largest = cell.largest.knobs.batch_size if cell.largest else "none"
+    if cell.best is None:
+        return largest, None, None
+    return largest, cell.best.samples_per_s, 0.0 - summary.loss_percent(cell.best)
 
 
 def reasons_table(summary: StudySummary) -> Table:
     """One row per cell, for a terminal: knobs in words, and why; cells that do not fit for one reason share a row."""
     knobs = shown_knobs(summary)
-    reasons = {cell.knobs: why_not(cell, summary) for cell in summary.cells}
-    unfit = Counter(reasons[cell.knobs] for cell in summary.cells if cell.best is None)
+    reasons = [why_not(cell, summary) for cell in summary.cells]
+    n_alike = Counter(why for cell, why in zip(summary.cells, reasons, strict=True) if cell.best is None)
     rows: list[tuple[Value, ...]] = []
-    for cell in summary.cells:
-        why, own = reasons[cell.knobs], {knob.name for knob in shown(cell.knobs)}
+    for cell, why in zip(summary.cells, reasons, strict=True):
+        own = {knob.name for knob in shown(cell.knobs)}
         name = label(cell.knobs, [name for name in knobs if name in own])
         if cell.best is None:
-            n_alike = unfit.pop(why, 0)
-            name = f"{counted(n_alike, 'combination')}, the first {name}" if n_alike > 1 else name
-            if not n_alike:
+            n_cells = n_alike.pop(why, 0)
+            if n_cells == 0:  # the first cell with this reason has the row of all
                 continue
-        largest, _, speed, difference, _ = _cell_values(cell, summary)[2:]
-        rows.append((name, largest, speed, difference, why))
+            if n_cells > 1:
+                name = f"{counted(n_cells, 'combination')}, the first {name}"
+        rows.append((name, *_cell_values(cell, summary), why))
     columns = (
         Column("combination"),
         Column("largest\nbatch", "batch_size"),
@@ -225,47 +221,32 @@ def reasons_table(summary: StudySummary) -> Table:
 
 def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
     """One row per trial, best first, then those that do not fit; at most `n_rows`."""
-    knobs = shown_knobs(summary)
     ordered = [*summary.ranked, *(trial for trial in summary.trials if not trial.fits)]
     caption = f"{counted(len(ordered), 'trial')}, best first"
     if n_rows < len(ordered):
         caption = f"the first {n_rows:,} of {caption}; `autoauto trials {summary.study_name} --csv` prints all"
-    unit = unit_of(trial.knobs for trial in ordered)
+    configurations = [trial.knobs for trial in ordered]
+    unit = unit_of(configurations)
+    speeds = speeds_column(unit).quantity
+    knobs, numbers = KnobColumns([*shown_knobs(summary), "batch_size"]), ObjectiveColumns(summary.objectives)
     columns = (
         Column("trial", "number"),
-        *_knob_columns([*knobs, "batch_size"], [trial.knobs for trial in ordered]),
-        Column(trials_origin(summary), speeds_column(unit).quantity),
-        Column(Origin.ESTIMATED, speeds_column(unit).quantity),
+        *knobs.heads(configurations),
+        Column(trials_origin(summary), speeds),
+        Column(Origin.ESTIMATED, speeds),
         Column("difference", "difference_percent"),
         Column("latency", "latency_s"),
-        *objective_columns(summary.objectives, [trial.knobs for trial in ordered]),
+        *numbers.heads(configurations),
         Column("why it does not fit"),
     )
-    rows = tuple(_ranked(trial, knobs, summary.objectives) for trial in ordered[:n_rows])
-    return Table(f"Trials, throughputs in {unit}", columns, rows, caption)
-
-
-def _ranked(trial: Trial, knobs: list[str], objectives: Objectives) -> tuple[Value, ...]:
-    estimated = trial.estimated_samples_per_s
-    return (
-        str(trial.number),
-        *_knob_values(trial.knobs, [*knobs, "batch_size"]),
-        trial.samples_per_s if trial.fits else None,
-        estimated or None,
-        difference_percent(estimated, trial.samples_per_s) if estimated and trial.fits else None,
-        trial.latency_s or None,
-        *objective_values(objectives, trial),
-        short_reason(trial),
-    )
-
-
-def _knob_columns(names: Sequence[str], configurations: Sequence[Knobs]) -> list[Column]:
-    called = words_of(configurations).name
-    return [Column(head(called(name)), name) for name in names]
-
-
-def _knob_values(knobs: Knobs, names: Sequence[str]) -> list[str]:
-    return [knob_value(knobs, name) for name in names]
+    rows: list[tuple[Value, ...]] = []
+    for trial in ordered[:n_rows]:
+        speed = trial.samples_per_s if trial.fits else None
+        estimated = trial.estimated_samples_per_s or None
+        error = difference_percent(estimated, speed) if estimated and speed is not None else None
+        row = (str(trial.number), *knobs.values(trial.knobs), speed, estimated, error, trial.latency_s or None)
+        rows.append((*row, *numbers.values(trial), short_reason(trial)))
+    return Table(f"Trials, throughputs in {unit}", columns, tuple(rows), caption)
 
 
 def failures_table(summary: StudySummary) -> Table:
@@ -280,7 +261,8 @@ def failures_table(summary: StudySummary) -> Table:
 def _space_text(summary: StudySummary, values: Mapping[str, Sequence[object]]) -> str:
     """The values of all knobs that the configurations of a study have, as their target calls them."""
     configurations = [trial.knobs for trial in summary.trials]
-    called, own = words_of(configurations).name, {name for knobs in configurations for name in knobs.values}
+    called = words_of(configurations).name
+    own = {name for knobs in configurations for name in knobs.values}
     texts = []
     for name, some in values.items():
         if name in own and some:
@@ -293,9 +275,11 @@ def _space_text(summary: StudySummary, values: Mapping[str, Sequence[object]]) -
 
 def attributes_table(summary: StudySummary) -> Table:
     """The study's attributes: versions, model and cluster digests, the command."""
-    own = {name: value for name, value in sorted(summary.attributes.items()) if name not in _SHOWN_OTHERWISE}
-    if "space" in own:
-        own["space"] = _space_text(summary, json.loads(own["space"]))
-    attributes = {"study": summary.study_name, "storage": summary.storage, **own}
-    rows = ((name, TableCell(named_uploads(str(value)), Style.CODE)) for name, value in attributes.items())
+    attributes = {"study": summary.study_name, "storage": summary.storage}
+    for name, value in sorted(summary.attributes.items()):
+        if name == "space":
+            attributes[name] = _space_text(summary, json.loads(value))
+        elif name not in _SHOWN_OTHERWISE:
+            attributes[name] = value
+    rows = ((name, TableCell(named_uploads(value), Style.CODE)) for name, value in attributes.items())
     return Table("Attributes", (Column("attribute"), Column("value")), tuple(rows))

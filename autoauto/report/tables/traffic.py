@@ -57,14 +57,15 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
     broken: Sequence[str] = ()
     line = curves.lines[-1] if curves else None
     if line is not None and line.beyond is not None:
+        # At the rate of the answer all bounds hold, so what keeps it from more shows at the next rate.
         values = {name: column[line.beyond] for name, column in line.values.items()}
         values["rate_per_s"], broken = line.requests_per_s[line.beyond], line.broken
         where = "at the lowest rate" if line.highest is None else f"beyond {line.highest:.4g} requests/s"
     binding = binding_of(values, broken)
-    effect = _effect(values, broken)
     reason = _reason(binding, values, trial.knobs)
-    if effect:
-        reason = f"{effect}, {'since' if binding in _WAITS else 'and'} {reason}"
+    if effect := _effect(values, broken):
+        conjunction = "since" if binding in _WAITS else "and"
+        reason = f"{effect}, {conjunction} {reason}"
     share = values["kv_share" if binding is Binding.KV_CACHE else "busy_share"]
     return (BindingFact("arrivals", binding, f"{where} {reason}, {Origin.SIMULATED}", share),)
 
@@ -77,12 +78,15 @@ def binding_of(values: Mapping[str, Any], broken: Sequence[str]) -> Binding:
     """
     of_first = not broken or any(name.startswith("ttft") for name in broken)
     mean_s = values["ttft_s"] if of_first else values["latency_s"]
-    waits = {binding: values[name] / values["rate_per_s"] for binding, name in _WAITS.items()}
+    # By Little's law the mean wait in seconds is the mean number of waiting requests over the rate of arrivals.
+    waits_s = {binding: values[name] / values["rate_per_s"] for binding, name in _WAITS.items()}
     if broken and all(name.startswith("tpot") for name in broken):
-        waits = {Binding.KV_CACHE: waits[Binding.KV_CACHE] if values["n_preempted"] else 0.0}
-    longest = max(waits, key=lambda each: waits[each])
-    if waits[longest] >= WAITS_SHARE * mean_s or (values["queue_growth_per_s"] and waits[longest]):
-        return longest  # all of a queue that grows waits for it
+        waits_s = {Binding.KV_CACHE: waits_s[Binding.KV_CACHE] if values["n_preempted"] else 0.0}
+    longest = max(waits_s, key=lambda each: waits_s[each])
+    if waits_s[longest] >= WAITS_SHARE * mean_s:
+        return longest
+    if values["queue_growth_per_s"] and waits_s[longest]:  # all of a queue that grows waits for it
+        return longest
     return Binding.STEP_TIME if broken else Binding.NOTHING
 
 
@@ -90,7 +94,7 @@ def _effect(values: Mapping[str, Any], broken: Sequence[str]) -> str:
     """What happens at that rate; empty where the rate is not too high."""
     if broken:
         names = " and ".join(f"{TIMES[name]} ({time_text(values[name])})" for name in broken)
-        return f"{names} {'breaks its bound' if len(broken) == 1 else 'break their bounds'}"
+        return f"{names} breaks its bound" if len(broken) == 1 else f"{names} break their bounds"
     if values["queue_growth_per_s"]:
         return f"the queue grows by {values['queue_growth_per_s']:.3g} requests a second"
     return ""
@@ -98,17 +102,17 @@ def _effect(values: Mapping[str, Any], broken: Sequence[str]) -> str:
 
 def _reason(binding: Binding, values: Mapping[str, Any], knobs: Knobs) -> str:
     """Why requests wait there, or that none does."""
-    mean = f"{values[_WAITS[binding]]:.3g} requests wait in the mean" if binding in _WAITS else ""
+    if binding not in _WAITS:
+        reason = "hardly any request waits for room, times are those of steps"
+        return f"{reason}, TPOT {time_text(values['tpot_s'])} in the mean" if values.get("tpot_s") else reason
+    mean = f"{values[_WAITS[binding]]:.3g} requests wait in the mean"
     if binding is Binding.KV_CACHE:
         n = values["n_preempted"]
         return f"{mean} for room in KV caches, {values['kv_share']:.0%} held, and {n:,} times a sequence was taken back"
     if binding is Binding.PREFILL_BUDGET:
         return f"{mean} for room in steps of at most {knobs.values['max_batched_tokens']:,} tokens"
-    if binding is Binding.QUEUE:
-        sequences = f"{knobs.batch_size * knobs.n_ipu:,} sequences of a replica"
-        return f"{mean} until one of {sequences} ends; replicas compute {values['busy_share']:.0%} of the time"
-    tpot = f", TPOT {time_text(values['tpot_s'])} in the mean" if values.get("tpot_s") else ""
-    return f"hardly any request waits for room, times are those of steps{tpot}"
+    sequences = f"{knobs.batch_size * knobs.n_ipu:,} sequences of a replica"
+    return f"{mean} until one of {sequences} ends; replicas compute {values['busy_share']:.0%} of the time"
 
 
 def rates_table(curves: RateCurves | None) -> Table | None:
@@ -116,12 +120,11 @@ def rates_table(curves: RateCurves | None) -> Table | None:
     if curves is None:
         return None
     columns = (Column(""), Column("up to\nrequests/s"), Column("then"))
-    rows = tuple((counted(line.n_replicas, "replica"), _highest(line), _then(line)) for line in curves.lines)
-    return Table(f"Highest rate of arrivals, {Origin.SIMULATED}", columns, rows)
-
-
-def _highest(line: RateLine) -> str:
-    return "–" if line.highest is None else f"{line.highest:,.4g}"
+    rows = []
+    for line in curves.lines:
+        highest = "–" if line.highest is None else f"{line.highest:,.4g}"
+        rows.append((counted(line.n_replicas, "replica"), highest, _then(line)))
+    return Table(f"Highest rate of arrivals, {Origin.SIMULATED}", columns, tuple(rows))
 
 
 def _then(line: RateLine) -> str:

@@ -57,19 +57,22 @@ class ComparedRow(NamedTuple):
 
 def compared_rows(first: ComparedSearch, second: ComparedSearch) -> dict[str, list[ComparedRow]]:
     """The rows of the tables, by `TITLES`."""
-    knobs = [_knobs(each.winner) for each in (first, second)]
-    rows = (list(_results(first, second)), list(_different(*knobs)), list(_different(first.asked, second.asked)))
-    return dict(zip(TITLES, rows, strict=True))
+    results, knobs, asked = TITLES
+    return {
+        results: list(_results(first, second)),
+        knobs: list(_different(_knobs(first.winner), _knobs(second.winner))),
+        asked: list(_different(first.asked, second.asked)),
+    }
 
 
 def comparison_tables(first: ComparedSearch, second: ComparedSearch) -> list[Table]:
     """Three tables; one has no rows where both are the same."""
-    heads = ("what", "first", "second", "difference")
+    columns = (Column("what"), Column("first"), Column("second"), Column("difference"))
     tables = []
     for title, rows in compared_rows(first, second).items():
-        columns = heads if title == RESULTS else heads[:3]
-        cells = tuple(_cells(row)[: len(columns)] for row in rows)
-        tables.append(Table(title, tuple(map(Column, columns)), cells))
+        table = Table(title, columns, tuple(map(_cells, rows)))
+        # Only results are numbers.
+        tables.append(table if title == RESULTS else table.without("difference"))
     return tables
 
 
