@@ -125,10 +125,10 @@ def is_wide(chart: Chart) -> bool:
 
 def figure(chart: Chart) -> str:
     """A chart with its title, text and legend; panels with names stand side by side."""
-    caption = [tag("h3", words(chart.title)), tag("p", words(chart.text))]
+    parts = [tag("figcaption", tag("h3", words(chart.title)), tag("p", words(chart.text)))]
     legend = [tag("li", _SWATCH.format(style), words(name)) for style, name in chart.legend]
     if legend:
-        caption.append(tag("ul", *legend, class_="legend"))
+        parts.append(tag("ul", *legend, class_="legend"))
     pictures = []
     for index, panel in enumerate(chart.panels):
         picture = panel_svg(chart, index)
@@ -136,7 +136,7 @@ def figure(chart: Chart) -> str:
     if any(panel.name for panel in chart.panels):
         pictures = [tag("div", *pictures, class_="panels")]
     size = "wide" if is_wide(chart) else "narrow"
-    return tag("figure", tag("figcaption", *caption), tag("div", *pictures, class_=f"scroll {size}"))
+    return tag("figure", *parts, tag("div", *pictures, class_=f"scroll {size}"))
 
 
 def study_page(
