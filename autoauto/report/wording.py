@@ -14,7 +14,6 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import format_bytes
-from autoauto.report.style import assumed_text
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION, Result
 from autoauto.space.objectives import Method, Objective
@@ -547,11 +546,6 @@ def action_name(action: Action, with_stage: bool) -> str:
     ('2F0', 'F0')
     """
     return str(action) if with_stage else f"{action.kind}{action.micro_batch}"
-
-
-def notes_text(summary: StudySummary) -> str:
-    """What was assumed of the model and the numbers of a study, one line; nothing when there is nothing."""
-    return assumed_text(summary.notes)
 
 
 def outside_text(summary: StudySummary) -> str:

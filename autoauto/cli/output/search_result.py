@@ -180,10 +180,12 @@ def show_choices(summary: StudySummary) -> None:
 
 def show_outside(summary: StudySummary) -> None:
     """Print how many trials of the study its answer leaves out, and what one should know about its numbers, if any."""
-    from autoauto.report.wording import notes_text, outside_text
+    from autoauto.report.style import assumed_text
+    from autoauto.report.wording import outside_text
 
-    for text in filter(None, (outside_text(summary), notes_text(summary))):
-        print(text)
+    for text in (outside_text(summary), assumed_text(summary.notes)):
+        if text:
+            print(text)
 
 
 def describe_result(result: SearchResult, storage: str | None, flow: Flow | None = None) -> dict[str, Any]:

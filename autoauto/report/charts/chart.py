@@ -111,6 +111,12 @@ class Panel(NamedTuple):
     height: float
     without_value: str = ""
 
+    @property
+    def longest_label(self) -> int:
+        """Characters of the longest text to the right of the panel; 0 without any."""
+        labels = [series.marks for series in self.series if series.shape is Shape.LABEL]
+        return max((len(mark.text) for marks in labels for mark in marks), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Chart:

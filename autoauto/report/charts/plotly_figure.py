@@ -127,11 +127,7 @@ def _floor(panel: Panel) -> float:
 
 def _look(chart: Chart) -> dict[str, Any]:
     """Grey text on a transparent background, readable on white and on black."""
-    longest = 0  # text to the right of the panels, for which there must be a margin
-    for panel in chart.panels:
-        for series in panel.series:
-            if series.shape is Shape.LABEL:
-                longest = max([longest, *(len(mark.text) for mark in series.marks)])
+    longest = max(panel.longest_label for panel in chart.panels)
     return {
         "title": {
             "text": f"{chart.title}<br><sub>{chart.text}</sub>",

@@ -254,7 +254,9 @@ def batches_chart(summary: StudySummary) -> Chart:
     called = words_of(cell.knobs for cell in summary.cells).name("n_ipu")
     panels = []
     for n_ipu, some in sorted(lines.items()):
-        series_of_panel = (*_grey_first(some), *_ring(summary, n_ipu))
+        # Grey lines are drawn first, so that they hide no colour.
+        drawn = sorted(some, key=lambda series: (series.style != OTHER, series.style))
+        series_of_panel = (*drawn, *_ring(summary, n_ipu))
         panels.append(Panel(f"{called} {n_ipu}", across, up, series_of_panel, width, _HEIGHT, "no fit"))
     crosses = "crosses do not fit"
     if any(trial.ended_early for trial in summary.trials):
@@ -285,11 +287,6 @@ def _styles(summary: StudySummary, labels: list[str]) -> dict[str, str]:
         worth[name] = max(worth.get(name, 0.0), summary.worth(cell.best) if cell.best else 0.0)
     best = sorted(sorted(worth, key=lambda name: -worth[name])[:N_COLOURS])
     return dict.fromkeys(worth, OTHER) | {name: colour(index) for index, name in enumerate(best)}
-
-
-def _grey_first(lines: list[Series]) -> list[Series]:
-    """Lines in the order in which they are drawn: grey ones first, so that no colour is hidden."""
-    return sorted(lines, key=lambda series: (series.style != OTHER, series.style))
 
 
 def _axes(summary: StudySummary, estimates: list[Mark]) -> tuple[Axis, Axis]:

@@ -81,8 +81,7 @@ class _Frame(NamedTuple):
 
 
 def _frame(panel: Panel) -> _Frame:
-    labels = max((len(mark.text) for mark in _marks_of(panel, Shape.LABEL)), default=0)
-    margin = 18 + _CHARACTER * labels if labels else 10
+    margin = 18 + _CHARACTER * panel.longest_label if panel.longest_label else 10
     left, top = 60.0, 30.0
     if panel.y.categories:
         left = 14 + _CHARACTER * max(map(len, (*panel.y.categories, panel.y.title)))
@@ -104,10 +103,6 @@ def _texts_above(series: Series) -> dict[str, float]:
     if series.shape is not Shape.TICK:
         return {}
     return {mark.text: mark.x for mark in series.marks if mark.text}
-
-
-def _marks_of(panel: Panel, shape: Shape) -> Iterator[Mark]:
-    return (mark for series in panel.series if series.shape is shape for mark in series.marks)
 
 
 def panel_svg(chart: Chart, index: int) -> str:
@@ -259,11 +254,14 @@ def _labels(series: Series, frame: _Frame) -> Iterator[str]:
 
 def _dots(series: Series, frame: _Frame) -> Iterator[str]:
     """Dots, and crosses below the axis; one where several would cover each other."""
-    # Of marks on the same pixel the first one is drawn.
-    shown = {_pixel(mark, frame): mark for mark in reversed(series.marks)}
+    drawn_pixels: set[tuple[int, int | None]] = set()
     dots, crosses = [], []
-    for mark in reversed(shown.values()):
+    for mark in series.marks:
         x = frame.x.pixel(mark.x)
+        pixel = round(x), None if mark.y is None else round(frame.y.pixel(mark.y))
+        if pixel in drawn_pixels:
+            continue
+        drawn_pixels.add(pixel)
         if mark.y is None:
             path = f"M{x - 3:.1f} {frame.lanes[series.style] - 3:.1f}l6 6m0 -6l-6 6"
             crosses.append(tag("path", _tooltip(mark), d=path))
@@ -273,10 +271,6 @@ def _dots(series: Series, frame: _Frame) -> Iterator[str]:
     for class_, drawn in (("dot", dots), ("cross", crosses)):
         if drawn:
             yield tag("g", *drawn, class_=f"{class_} {series.style}")
-
-
-def _pixel(mark: Mark, frame: _Frame) -> tuple[int, int | None]:
-    return round(frame.x.pixel(mark.x)), None if mark.y is None else round(frame.y.pixel(mark.y))
 
 
 def _joined(series: Series, frame: _Frame) -> Iterator[str]:
