@@ -254,14 +254,14 @@ def _labels(series: Series, frame: _Frame) -> Iterator[str]:
 
 def _dots(series: Series, frame: _Frame) -> Iterator[str]:
     """Dots, and crosses below the axis; one where several would cover each other."""
-    drawn_pixels: set[tuple[int, int | None]] = set()
+    # Of marks on one pixel the first is drawn, but as late as the last of them.
+    by_pixel: dict[tuple[int, int | None], Mark] = {}
+    for mark in reversed(series.marks):
+        y = None if mark.y is None else round(frame.y.pixel(mark.y))
+        by_pixel[round(frame.x.pixel(mark.x)), y] = mark
     dots, crosses = [], []
-    for mark in series.marks:
+    for mark in reversed(by_pixel.values()):
         x = frame.x.pixel(mark.x)
-        pixel = round(x), None if mark.y is None else round(frame.y.pixel(mark.y))
-        if pixel in drawn_pixels:
-            continue
-        drawn_pixels.add(pixel)
         if mark.y is None:
             path = f"M{x - 3:.1f} {frame.lanes[series.style] - 3:.1f}l6 6m0 -6l-6 6"
             crosses.append(tag("path", _tooltip(mark), d=path))
