@@ -75,8 +75,8 @@ def _stage_values(estimated: Stage, measured: Stage) -> Iterator[tuple[str, int,
     for quantity in ("forward_cycles", "backward_cycles", "receive_cycles", "send_cycles"):
         yield quantity, getattr(estimated, quantity), getattr(measured, quantity)
     for category in dict.fromkeys((*estimated.memory_bytes, *measured.memory_bytes)):
-        n_bytes = (plan.memory_bytes.get(category, 0) for plan in (estimated, measured))
-        yield f"memory_bytes.{category}", *n_bytes
+        n_bytes, n_measured_bytes = estimated.memory_bytes.get(category, 0), measured.memory_bytes.get(category, 0)
+        yield f"memory_bytes.{category}", n_bytes, n_measured_bytes
     yield "total_bytes", estimated.total_bytes, measured.total_bytes
 
 
