@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed_file(error: OSError) -> str:
-    """What failed, the file where it is known, and what to try."""
+    """A message with the file, if it is known, what failed, and what to try."""
     message = error.strerror or str(error)
     if error.filename is not None:
         message = f"{error.filename}: {message}"

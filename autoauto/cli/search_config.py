@@ -62,7 +62,7 @@ def read_knobs(file: ParsedTable) -> tuple[dict[str, tuple[Any, ...]], Method | 
 
 
 def _read_knob(file: ParsedTable, name: str) -> tuple[tuple[Any, ...], str]:
-    """The values of a knob, and the word that says how they are searched; empty without one."""
+    """The values of a knob, and the word for how they are searched, which is empty if there is none."""
     keys, value = ["knobs", name], file.table["knobs"][name]
     word = ""
     if isinstance(value, dict) and not set(value) & set(_RANGE):
@@ -197,7 +197,7 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
 def config_values(
     file: ParsedTable, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
 ) -> dict[str, Any]:
-    """The values in a file, or in what stands for one, of options of `parser` that are not said `elsewhere`.
+    """The values of options of `parser` in a file, or in an object in its place; options in `elsewhere` are refused.
 
     Raises:
         BadInput: as `read_config`.
@@ -216,7 +216,7 @@ def config_values(
 
 
 def unknown(key: str, known: Sequence[str], knobs: Sequence[str] = (), is_table: bool = False) -> str:
-    """A message that there is no such key, or no such table, and what may be meant."""
+    """The message for an unknown key or table, with a hint at what may be meant."""
     name = key.lower().replace("-", "_")
     if name in knobs:
         hint = f"{key} is a knob; write it under [knobs]"
@@ -238,7 +238,7 @@ def _values(file: ParsedTable, options: Mapping[str, argparse.Action]) -> dict[s
 
 
 def _kind(key: str, action: argparse.Action) -> Any:
-    """The type of an option in TOML, where it has one by the type that its reader returns for a number."""
+    """The type of an option in TOML; without choices, the type that its reader makes of a number."""
     from msgspec import Meta
 
     from autoauto.records.files.fields import Number

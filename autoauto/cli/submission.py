@@ -31,7 +31,7 @@ OF_A_MACHINE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class JsonObject(ParsedTable):
-    """An object in JSON in place of a file, with `knobs` for `space`; errors name keys, as it has no lines."""
+    """An object in JSON in place of a TOML file; `space` is its table of knobs, and errors name keys, not lines."""
 
     @override
     def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:

@@ -52,7 +52,7 @@ class BoundFact(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether it holds, as one word."""
+        """The verdict: "pass" if the bound holds, else "fail"."""
         return "pass" if self.holds else "fail"
 
 

@@ -119,7 +119,7 @@ def table_section(table: Table, name: str) -> str:
 
 
 def is_wide(chart: Chart) -> bool:
-    """Whether a chart needs the whole width of the page."""
+    """True if a chart needs the whole width of the page."""
     return any(panel.width > WIDE for panel in chart.panels)
 
 
@@ -216,7 +216,7 @@ def _gains(title: str, comparisons: Sequence[Comparison], winner: Knobs) -> str:
 
 
 def _gain(comparison: Comparison, winner: Knobs) -> str:
-    """How much better the winner is than another configuration."""
+    """A card that says how much better the winner is than another configuration."""
     title = tag("h4", words(f"against {compared_name(comparison)}"))
     named = difference(comparison.knobs, winner) if comparison.knobs else ""
     if comparison.speed is None or comparison.gain_percent is None:
@@ -291,7 +291,7 @@ def engines_section(summary: StudySummary) -> str:
 
 
 def choices_section(summary: StudySummary) -> str:
-    """What other values of the winner's knobs would give; empty where nothing was forecast."""
+    """A section with the forecasts for other values of the winner's knobs; empty if there are none."""
     table = choices_table(summary)
     return table_section(table, "choices") if table else ""
 
@@ -306,7 +306,7 @@ def _devices(summary: StudySummary) -> str:
 
 
 def _assumed(summary: StudySummary) -> str:
-    """What was assumed of the model and of the numbers, as a list; empty where there is nothing."""
+    """A section that lists the assumptions about the model and the numbers; empty without any."""
     if not summary.notes:
         return ""
     notes = [tag("li", words(note)) for note in summary.notes]

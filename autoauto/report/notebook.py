@@ -50,7 +50,7 @@ def record_html(record: object) -> str:
 
 
 def _trial(trial: Trial) -> str:
-    """What is known of a configuration, what binds it, its stages and its timeline; or why it does not count."""
+    """The numbers of a configuration, what limits it, its stages and its timeline; or why it has none."""
     title = headline(trial, trial.origin) if trial.runs else trial.status
     lines = [tag("strong", words(title))]
     if trial.reason:

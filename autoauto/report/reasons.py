@@ -79,7 +79,7 @@ _MIN_IMBALANCE = 0.0005
 
 
 def part_names(plan: Plan | PhasedPlan) -> list[str]:
-    """The names of all parts; those of replicas with other plans name the replicas."""
+    """The names of all stages or phases; where replicas have different plans, with the numbers of the replicas."""
     if isinstance(plan, PhasedPlan) or not plan.other_plans:
         return [f"{plan.part_name} {index}" for index in range(len(plan.parts))]
     names = []
@@ -108,7 +108,7 @@ def _stage_facts(
 
 
 def _share_text(does: str, plan: Plan, cycles: int, binds: bool, whole: str) -> tuple[str, float]:
-    """What a stage does longest, in words, and its share of the period."""
+    """A sentence about the slowest stage, and its share of the period."""
     share = cycles / max(plan.cost_cycles, 1)
     text = f"{does}, {100 * share:.0f} % of {whole}"
     if not binds and plan.period is not Period.SERIAL:
@@ -144,7 +144,7 @@ def _name(mode: Mode, plan: Plan | PhasedPlan, part: Stage | Phase) -> str:
 
 
 def why_not(cell: Cell, summary: StudySummary) -> str:
-    """Why a cell lost or could not run, in one sentence; "the winner" for the cell that won."""
+    """One sentence on why a cell lost or could not run; "the winner" for the cell that won."""
     if cell.best is None:
         return _reason_in_full(cell.trials[0])
     assert summary.winner is not None
@@ -174,7 +174,7 @@ def _reason_in_full(trial: Trial) -> str:
 
 
 def reason_of_choice(reason: str) -> str:
-    """Why another value of a knob does not fit: without where it would.
+    """The reason why another value of a knob does not fit, without the hints on what would fit.
 
     >>> reason_of_choice("every stage must fit, but at best one lacks 9: layers need 3; it fits from 4 GPUs on; try 4")
     'layers need 3'
@@ -183,7 +183,7 @@ def reason_of_choice(reason: str) -> str:
 
 
 def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
-    """Why a configuration that was faster than the winner is not the winner."""
+    """The reason why a configuration that was faster than the winner is not the winner."""
     verification, when = summary.verification, ""
     if verification is not None:
         if best.knobs not in [row.knobs for row in verification.repeated]:
@@ -223,7 +223,7 @@ def _n_samples(trial: Trial) -> int:
 
 
 def _larger_bubble(best: Trial, winner: Trial) -> list[str]:
-    """How much longer devices wait in training than those of the winner; empty where they do not."""
+    """A sentence with both idle shares, if devices wait longer in training than those of the winner; else nothing."""
     idle, of_winner = best.step.bubble_fraction, winner.step.bubble_fraction
     if idle is None or of_winner is None or idle <= of_winner + 0.005:
         return []
@@ -231,7 +231,7 @@ def _larger_bubble(best: Trial, winner: Trial) -> list[str]:
 
 
 def short_reason(trial: Trial) -> str:
-    """Why a configuration does not fit, in a few words; empty when it fits."""
+    """The reason why a configuration does not fit, in a few words; empty if it fits."""
     if not trial.excess_bytes:
         return trial.reason.partition("; try")[0]
     lacks = f"lacks {format_bytes(trial.excess_bytes)}"

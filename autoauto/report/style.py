@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Activity(NamedTuple):
-    """How an activity of a device is shown."""
+    """An activity of a device: its letter, name and colour in pictures."""
 
     letter: str
     name: str
@@ -90,7 +90,7 @@ def format_value(quantity: str, value: float) -> str:
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:
-    """How far the estimate is from the measured value, in percent of the latter; None when only that is 0.
+    """Difference of an estimate from the measured value, in percent of the measured one; None if only that is 0.
 
     >>> difference_percent(11, 10), difference_percent(0, 0), difference_percent(1, 0)
     (10.0, 0.0, None)
@@ -137,7 +137,7 @@ def shorten(name: str, width: int, dots: str = "…") -> str:
 
 
 def assumed_text(notes: Sequence[str]) -> str:
-    """What was assumed of a model and of its numbers, a line each where one line is too long; empty without any.
+    """The assumptions about a model and its numbers: one line, or a line each if one is too long; empty without any.
 
     >>> assumed_text(["computed in fp16", "height 320"]), assumed_text([])
     ('assumed: computed in fp16; height 320', '')

@@ -145,7 +145,7 @@ def _show_nothing(*_: Any, **__: Any) -> None:
 
 
 class _Canvas(NamedTuple):
-    """How ticks become columns.
+    """The scale of a picture in characters: ticks become columns.
 
     A unit is the largest number of ticks that divides every start and stop.
 

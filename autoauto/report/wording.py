@@ -34,7 +34,7 @@ ALL = "all"
 
 
 def shown_knobs(summary: StudySummary) -> list[str]:
-    """The knobs that have a column in tables of cells: the two that every study has, and those that vary."""
+    """The knobs that have a column in tables of cells: the ones that every study shows, and all that vary."""
     names = {*of_every([cell.knobs for cell in summary.cells]), *varying_knobs(summary)}
     return [knob.name for knob in CELL_KNOBS if knob.name in names]
 
@@ -137,7 +137,7 @@ def differing(knobs: Knobs, winner: Knobs, besides: str = "") -> str:
 
 
 def usage(knobs: Knobs) -> str:
-    """How a configuration uses its devices, in words; empty for one session of one device.
+    """A few words on how replicas and pipelines use the devices; empty for one session on one device.
 
     >>> usage(Knobs(1, 8, replicas=4)), usage(Knobs(4, 8)), usage(Knobs(1, 8, replicas=4, cores_per_device=2))
     ('4 replicas of 1 device', 'one pipeline of 4 devices', '4 sessions of 2 cores')
@@ -155,7 +155,7 @@ def usage(knobs: Knobs) -> str:
 
 
 def price_text(result: Result, sample: str) -> str:
-    """What samples cost by the prices that the user says; empty where nobody says one.
+    """The cost of samples by the prices of devices; empty if no price is known.
 
     >>> price_text(Result(1000.0, usd_per_hour=2.5), "token"), price_text(Result(1000.0), "token")
     ('$0.6944 a million tokens, $2.5 an hour', '')
@@ -314,12 +314,12 @@ def time_between_text(seconds: float, low_s: float | None, high_s: float | None)
 
 
 def has_groups(knobs: Knobs) -> bool:
-    """Whether engines serve text on groups of GPUs."""
+    """True if the configuration is one of serving engines on groups of GPUs."""
     return "tensor_parallel" in knobs.values
 
 
 def groups_text(knobs: Knobs) -> str:
-    """How engines share out GPUs: those of a group, the groups of a pipeline, and pipelines side by side.
+    """The layout of engines on GPUs: GPUs of a group, groups of a pipeline, and pipelines side by side.
 
     >>> groups_text(Knobs(1, 8, replicas=4, tensor_parallel=2))
     'tensor parallel 2 x 1 stage x 4 replicas'
@@ -334,7 +334,7 @@ def groups_text(knobs: Knobs) -> str:
 
 
 def _group_text(knobs: Knobs, pool: str) -> str:
-    """How GPUs of a group share a model, in a pool whose knobs begin so."""
+    """The ways in which GPUs of a group share a model; `pool` is the prefix of the knobs of a pool."""
     session = knobs.values
     group = f"tensor parallel {session[f'{pool}tensor_parallel']}"
     for name in ("attention_data_parallel", "expert_parallel"):
@@ -344,7 +344,7 @@ def _group_text(knobs: Knobs, pool: str) -> str:
 
 
 def prefill_text(trial: Trial) -> str:
-    """How prefill workers compute, and how keys and values move; of configurations that have some."""
+    """Batch and load of the prefill workers, and the time in which keys and values move to a replica."""
     own, tokens = trial.knobs.values, trial.tokens
     prompts = counted(own["prefill_batch_size"], "prompt")
     moved = time_text(tokens.kv_transfer_s or 0.0)
@@ -352,7 +352,7 @@ def prefill_text(trial: Trial) -> str:
 
 
 def measured_ratio(summary: StudySummary, choice: KnobChoice) -> float | None:
-    """Tokens/s of another value of a knob over those of the answer, where engines measured both; else None."""
+    """Tokens/s with another value of a knob, divided by the answer's; None unless engines measured both."""
     record = summary.engine_measurements
     if record is None or record.best is None:
         return None
@@ -381,7 +381,7 @@ def choice_text(choice: KnobChoice) -> str:
 
 
 def tie_text(choices: Iterable[KnobChoice]) -> str:
-    """What was not told apart from the winner, beside another batch size; empty without any.
+    """A line with the choices that tie with the winner, other batch sizes aside; empty without any.
 
     >>> tie_text([KnobChoice("n_ipu", 2, Knobs(2, 8, tensor_parallel=4), 1.0, 1.02, is_tie=True)])
     'not told apart from it: stages 2 (x 1.02)'
@@ -441,7 +441,7 @@ def _unit_in(objective: Objective, words: TargetWords, sample: str) -> str:
 
 
 def words_of(configurations: Iterable[Knobs]) -> TargetWords:
-    """The words of their target; those of no particular target without any.
+    """The words of the configurations' target; of no configuration, general words.
 
     >>> words_of([Knobs(1, 8, tensor_parallel=2)]).name("n_ipu"), words_of([]).name("n_ipu")
     ('stages', 'n_ipu')
@@ -458,14 +458,14 @@ def error_of(summary: StudySummary) -> float | None:
 
 
 def origin_of(summary: StudySummary) -> Origin:
-    """The origin of the winner's numbers, for example "measured"; without a winner that of the trials."""
+    """The origin of the winner's numbers, for example "measured"; without a winner, of all trials."""
     if summary.winner is not None and summary.winner.origin is not None:
         return summary.winner.origin
     return studied_origin(summary.attributes)
 
 
 def trials_origin(summary: StudySummary) -> str:
-    """The origins of the numbers of all trials in words: engines may have measured some of those that are modelled."""
+    """The origins of all trials' numbers in words; there are two if engines measured some of the modelled trials."""
     studied = studied_origin(summary.attributes)
     others = [trial.origin for trial in summary.trials if trial.origin is not None]
     return " and ".join(dict.fromkeys([studied, *others]))
@@ -534,7 +534,7 @@ def counted(n: int, what: str, plural: str = "s") -> str:
 
 
 def shows_stage(schedule: Schedule) -> bool:
-    """Whether names of actions need the stage, as in "2F0", because a device runs stages other than its own number."""
+    """True if names of actions need the stage, as in "2F0": a device runs a stage that has not the device's number."""
     stages = map(schedule.codes.stages, schedule.programs)
     return any(bool((of_device != device).any()) for device, of_device in enumerate(stages))
 
@@ -549,7 +549,7 @@ def action_name(action: Action, with_stage: bool) -> str:
 
 
 def outside_text(summary: StudySummary) -> str:
-    """How many trials of a study its answer leaves out, and why, one line; nothing when there are none."""
+    """A line on how many trials of a study its answer leaves out, and why; empty if there are none."""
     n_outside, n_foreign = summary.left_out
     texts = []
     if n_outside == 1:
@@ -563,7 +563,7 @@ def outside_text(summary: StudySummary) -> str:
 
 
 def decoder_lines(file: DecoderFile) -> tuple[str, ...]:
-    """What the header of a file with a decoder says, a line each."""
+    """Lines on a decoder and its file, from the header of the file."""
     decoder, experts = file.decoder, file.decoder.experts
     heads = f"{decoder.n_heads} heads of {decoder.head_size}, {decoder.n_kv_heads} of keys and values"
     wide = f"{decoder.intermediate_size:,} wide between"

@@ -277,7 +277,7 @@ _READERS: dict[type, Callable[[str], tuple[Any, ...]]] = {int: integers, float: 
 
 
 def one_value(args: argparse.Namespace, name: str) -> Any:
-    """The value of a knob, by default that of the table.
+    """The single value of a knob; its default if none is given.
 
     Raises:
         BadInput: several values.

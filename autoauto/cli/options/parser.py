@@ -85,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, "; ".join(filter(None, [f"{_one_of(choices)}, got {value!r}", hint])))
 
     def format_help(self, show_all: bool = False) -> str:
-        """The help: of a command with many options only those that most people need, unless all are to be shown."""
+        """The help. A command with many options shows only common ones, unless all are to be shown."""
         actions = self.explained
         has_target = any(action.dest == "target" for action in actions)
         show_all = show_all or not has_target or len(actions) <= _MANY
@@ -127,7 +127,7 @@ class Parser(argparse.ArgumentParser):
         return [action for action in self._actions if action.help != argparse.SUPPRESS]
 
     def sections(self, shown: Sequence[argparse.Action]) -> Iterator[tuple[str | None, list[argparse.Action]]]:
-        """The groups that are not empty, with their titles: ours, those that a command made itself, the rest."""
+        """Titles and arguments of the groups that are not empty: common ones, those of the command, and the rest."""
         yield from self._commands()
         positionals, rest, *own = self._action_groups
         plain = [*positionals._group_actions, *rest._group_actions]

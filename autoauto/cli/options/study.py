@@ -40,7 +40,7 @@ def add_study(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_name(storage: str, part: str | None) -> str:
-    """The full name of a study; one line on stderr says which one where its full name was not given.
+    """The full name of a study; if only a part of it was given, a line on stderr says which study it is.
 
     Raises:
         BadInput: no such study or database, or several studies are meant.
@@ -71,7 +71,7 @@ def requested_study(args: argparse.Namespace) -> Study:
 
 
 def summary_to_report(args: argparse.Namespace, study: Study) -> StudySummary:
-    """What is known of a study, with what auto_pipeline would choose: its first report asks the estimate for that.
+    """The summary of a study, with the choice of auto_pipeline, which the first report of a study computes.
 
     A line on stderr says where the model cannot be opened here.
     """

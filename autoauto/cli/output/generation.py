@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
-    """What it gives, and the bytes of the fullest GPU of every stage, as plain values; nothing in other modes."""
+    """Speeds, latencies and memory of a configuration that generates text, as plain values; empty in other modes."""
     tokens = trial.result.of_mode
     if not isinstance(trial.knobs.mode, Generation) or not isinstance(tokens, TokenResult):
         return {}
@@ -44,7 +44,7 @@ def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
 
 
 def describe_devices(result: Result) -> dict[str, float]:
-    """What the devices of a configuration cost and draw at most, as far as it is known, as plain values."""
+    """Price, power limit and what follows from them, as far as they are known, as plain values."""
     totals = {"usd_per_hour": result.usd_per_hour, "power_limit_w": result.power_limit_w}
     known = {name: value for name, value in totals.items() if value is not None}
     return known | {name: value for name, value in result.derived.items() if name in QUANTITIES}
@@ -73,7 +73,7 @@ def describe_engines(summary: StudySummary) -> dict[str, Any]:
 
 
 def _describe_measurements(record: EngineMeasurements) -> dict[str, Any]:
-    """What was measured on engines, as plain values; ratios are those of throughputs, the inverse of those of times."""
+    """Measurements on engines as plain values; ratios are of throughputs, the inverse of the stored ratios of times."""
     ratios = []
     for each in record.ratios:
         interval = (1 / each.high, 1 / each.low)
@@ -111,7 +111,7 @@ def _describe_row(row: EngineRow) -> dict[str, Any]:
 
 
 def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ()) -> tuple[tuple[str, ...], ...]:
-    """The words that start servers of a configuration, where those of this machine were measured; else none.
+    """The commands that start servers of a configuration on this machine, word by word; empty for other targets.
 
     Args:
         flow: of the search.
@@ -128,7 +128,7 @@ def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ())
 
 
 def describe_commands(flow: Flow, best: Trial) -> dict[str, Any]:
-    """How its servers are started, as plain values: `command` starts a single one, `commands` several side by side."""
+    """The commands that start servers, as plain values: `command` for a single one, `commands` for several."""
     alone = server_commands(flow, best, [None])
     if not alone:
         return {}

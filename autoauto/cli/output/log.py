@@ -86,7 +86,7 @@ class _Bars:
 
 
 def waits_for(now: SearchProgress) -> str:
-    """What real devices measure at the moment, in words; empty for modelled devices, which take no time."""
+    """A few words on what real devices measure now; empty for modelled devices, which take no time."""
     knobs = now.knobs or now.estimated
     if knobs is None or knobs.session.runtime is None:
         return ""

@@ -212,7 +212,7 @@ def describe_phases(plan: PhasedPlan) -> dict[str, Any]:
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
-    """What devices measured, as plain values."""
+    """The measurements of devices as plain values."""
     described: dict[str, Any] = {
         "period_cycles": run.period_cycles,
         "latency_cycles": run.latency_cycles,

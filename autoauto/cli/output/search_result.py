@@ -214,7 +214,7 @@ def describe_result(result: SearchResult, storage: str | None, flow: Flow | None
 
 
 def _describe_start(result: SearchResult, best: Trial, flow: Flow | None) -> dict[str, Any]:
-    """How servers of the best are started, and of how many that were measured it is; nothing where none are started."""
+    """The commands of the best's servers and the number of measured configurations; empty if no servers are started."""
     started = describe_commands(flow, best) if flow else {}
     if started:
         started["n_measured"] = result.counts.n_measured
@@ -313,7 +313,7 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
 
 
 def _describe_comparison(comparison: Comparison, origin: Origin) -> dict[str, Any]:
-    """The winner against another configuration as plain values; `origin` is that of the winner."""
+    """The winner against another configuration as plain values; `origin` is the origin of the winner's numbers."""
     described = comparison._asdict() | {"source": None}
     if comparison.knobs is not None:
         described["knobs"] = own_values(comparison.knobs)

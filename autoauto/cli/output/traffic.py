@@ -24,7 +24,7 @@ def describe_traffic(trial: Trial) -> dict[str, Any]:
 
 
 def describe_load(trial: Trial, curves: RateCurves | None = None) -> dict[str, Any]:
-    """What binds under requests that arrive, as `explain` has it beside what binds stages; nothing where none do."""
+    """The limit under requests that arrive, as `explain` has it beside the limits of stages; empty without arrivals."""
     if trial.result.load is None:
         return {}
     from autoauto.report.tables.traffic import load_facts

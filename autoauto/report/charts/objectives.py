@@ -41,7 +41,7 @@ class _Measure(NamedTuple):
     unit_size: float = 1.0
 
     def of(self, trial: Trial) -> float | None:
-        """Its value, in its own unit; None where the trial has none without its plans."""
+        """The value of a trial in the unit of the objective; None if it needs plans that are not loaded."""
         if self.objective.number:
             return getattr(trial, self.objective.number) or None
         return trial.values[self.position] if trial.values else None
@@ -51,7 +51,7 @@ class _Measure(NamedTuple):
         return (self.of(trial) or 0.0) / self.unit_size
 
     def text(self, trial: Trial) -> str:
-        """Its value with its unit."""
+        """The value of a trial with its unit."""
         value = self.of(trial) or 0.0
         if self.objective.is_throughput:
             return f"{value:,.1f} {trial.unit}"

@@ -41,7 +41,7 @@ def timeline_chart(
     in_seconds: bool = False,
     device: str = "device",
 ) -> Chart:
-    """The bars of all actions and exchanges, and of the end of a step; of a longer timeline those at both ends.
+    """A row of bars per device: actions, exchanges, the end of a step. A long timeline shows only both of its ends.
 
     Args:
         timeline: the timeline.

@@ -94,7 +94,7 @@ def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
 
 
 def _note(summary: StudySummary, trials: list[Trial], uses: list[Alternative]) -> str:
-    """What is known of a row and a column, by its trials, of which none fits, and estimates of simple uses."""
+    """The text of an empty cell of the map, made of its trials, none of which fits, and of estimates of simple uses."""
     if uses:
         best = max(uses, key=lambda use: use.samples_per_s)
         bound = "at most" if best.at_most else "estimated"
@@ -175,7 +175,7 @@ def _speed(trial: Trial) -> str:
 
 
 def _opacity(worth: float, worths: list[float]) -> float:
-    """From 0.1 for the slowest cell to 0.6 for the fastest."""
+    """The opacity of a cell, from 0.1 for the slowest to 0.6 for the fastest."""
     spread = max(worths) - min(worths)
     return 0.1 + 0.5 * (worth - min(worths)) / (spread or 1.0)
 
@@ -218,7 +218,7 @@ def parity_chart(summary: StudySummary) -> Chart:
 
 
 def _range(speeds: Sequence[float]) -> tuple[float, float]:
-    """From below the smallest to above the largest, with a margin for the shaded 5 %."""
+    """The ends of both axes, with a margin around all values for the shaded 5 %."""
     low, high = min(speeds, default=0.0), max(speeds, default=1.0)
     margin = max(0.08 * (high - low), 0.06 * high)
     return max(0.0, low - margin), high + margin

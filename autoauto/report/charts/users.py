@@ -21,7 +21,7 @@ _WIDTH, _HEIGHT, _MARGIN = 420, 234, 1.06
 
 
 def users_chart(summary: StudySummary) -> Chart | None:
-    """Tokens a second of a GPU against those of a user; None where no text is made.
+    """A chart of tokens/s per GPU against tokens/s per user; None if no trial generates text.
 
     Dots are the configurations that were tried; the front is that of the whole space, where the search surveyed it.
     """

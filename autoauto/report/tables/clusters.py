@@ -15,7 +15,7 @@ from autoauto.space.trial import Trial
 
 
 class ClusterAnswer(NamedTuple):
-    """What a search of a cluster answered.
+    """The answer of a search on one cluster.
 
     Attributes:
         cluster: its name.
@@ -101,7 +101,7 @@ def _name(best: Trial | None) -> str:
 
 
 def _values(best: Trial) -> tuple[Value, ...]:
-    """What the best of a cluster gives and costs, a value for every column after the first two."""
+    """Speed, latencies and costs of a configuration, a value for every column after the first two."""
     tokens, derived = best.tokens, best.result.derived
     interval = None
     if tokens.tokens_per_s_ends is not None:

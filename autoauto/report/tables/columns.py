@@ -33,7 +33,7 @@ class KnobColumns(NamedTuple):
         return columns
 
     def values(self, knobs: Knobs) -> list[str]:
-        """The values of one row; of the other knobs only those that matter in it."""
+        """The values of one row; the other knobs are named only where they have an effect."""
         values = [knob_value(knobs, name) for name in self.names]
         if self.others:
             matter = [knob.name for knob in shown(knobs) if knob.name in self.others]

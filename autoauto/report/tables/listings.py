@@ -86,7 +86,7 @@ def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
 
 
 def _age(now: datetime, then: str) -> str:
-    """How long ago a time was, in the largest whole unit.
+    """The time since a moment, in the largest unit of which it is at least one.
 
     >>> _age(datetime(2026, 11, 4, 5), "2026-11-04T04:58:01"), _age(datetime(2026, 11, 4, 5), "2026-11-01")
     ('1 min ago', '3 d ago')

@@ -259,7 +259,7 @@ def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
 
 
 def _cycles(stage: Stage, cycles: int, mark: str, clock_hz: float | None) -> Value:
-    """The cycles of one of the stage's devices; a mark says that they set the period."""
+    """Cycles of one device of a stage; with a mark they are emphasised, because they set the period."""
     value = _value(-(-cycles // stage.n_replicas), clock_hz)
     if not mark:
         return value

@@ -45,7 +45,7 @@ def percentiles_of(trial: Trial, name: str) -> dict[str, float]:
 
 
 def serving_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
-    """What is known of a configuration of engines: names, values, and the origins of numbers, each number once."""
+    """The facts about a configuration of engines, each with its name, its value and the origin of the number."""
     knobs, tokens, session = trial.knobs, trial.tokens, trial.knobs.values
     facts = [
         ("GPUs", str(knobs.n_devices), ""),
@@ -72,7 +72,7 @@ def serving_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
 
 
 def _traffic_facts(trial: Trial) -> list[tuple[str, str, str]]:
-    """What requests get that arrive at times of their own, and how busy replicas are; nothing where none do."""
+    """Latencies of requests that arrive at random or by a trace, and the load of replicas; empty without arrivals."""
     load = trial.result.load
     if load is None:
         return []
@@ -105,7 +105,7 @@ def answer_tables(summary: StudySummary) -> list[Table]:
 
 
 def sizing_table(summary: StudySummary) -> Table | None:
-    """How many devices suffice for how much of the time of a trace; None without one, or where that was not asked."""
+    """One row per number of devices: the share of a trace's time for which they suffice; None if that was not asked."""
     sizing, winner = summary.sizing, summary.winner
     if sizing is None or winner is None or not sizing.window_s:
         return None
@@ -122,7 +122,7 @@ def sizing_table(summary: StudySummary) -> Table | None:
 
 
 def _sizing_text(summary: StudySummary) -> str:
-    """Why there are no fewer devices, in a line; empty where the fewest were not asked."""
+    """A line on how sure it is that fewer devices do not suffice; empty if the fewest were not asked for."""
     sizing, winner = summary.sizing, summary.winner
     if sizing is None or winner is None:
         return ""
@@ -178,7 +178,7 @@ def _measured(record: EngineMeasurements, index: int) -> tuple[Value, ...]:
 
 
 def measured_error_text(row: EngineRow) -> str:
-    """Half the width of the interval of a measurement, of the last turn; empty where it has none."""
+    """Half the width of the confidence interval of the last turn, in percent; empty if it has none."""
     share = row.turns[-1].half_width
     return f" ±{100 * share:.2g} %" if share < 1 else ""
 
@@ -218,7 +218,7 @@ def ratios_table(summary: StudySummary) -> Table | None:
 
 
 def measurement_lines(summary: StudySummary) -> Iterator[str]:
-    """Why no fewer devices do; why measuring ended, what was not told apart, and what failures taught."""
+    """Lines on why fewer devices do not suffice, why measuring ended, which rows are ties, and what failures showed."""
     if sizing := _sizing_text(summary):
         yield sizing
     record = summary.engine_measurements

@@ -25,7 +25,7 @@ from autoauto.report.style import broken_command, format_value, printable, short
 
 
 class Style(StrEnum):
-    """How a cell is written."""
+    """The style of a cell."""
 
     PLAIN = "plain"
     STRONG = "strong"
@@ -36,7 +36,7 @@ class Style(StrEnum):
 
 
 class TableCell(NamedTuple):
-    """What is written in a row and column.
+    """A cell: its text and style, a bar, a link.
 
     Attributes:
         text: lines, separated by line feeds.
@@ -98,7 +98,7 @@ class Table:
 
     @property
     def has_heads(self) -> bool:
-        """Whether any column has a head."""
+        """True if any column has a head."""
         return any(column.head for column in self.columns)
 
     def cells(self) -> Iterator[list[TableCell]]:
@@ -204,7 +204,7 @@ def renderable(table: Table) -> RenderableType:
 
 
 def _is_crowded(table: Table) -> bool:
-    """Whether the numbers alone leave no room for the words of a table, so that all its columns have to be narrow."""
+    """True if columns of numbers leave no room for those of words, so that all of them have to be narrow."""
     width = 0
     rows = list(table.cells())
     for index, column in enumerate(table.columns):

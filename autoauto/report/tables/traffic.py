@@ -27,7 +27,7 @@ WAITS_SHARE = 0.02
 
 
 class Binding(StrEnum):
-    """What keeps a configuration from a higher rate."""
+    """The resource that keeps a configuration from serving more requests a second."""
 
     KV_CACHE = "KV cache"
     PREFILL_BUDGET = "prefill budget"
@@ -44,7 +44,7 @@ _WAITS = {
 
 
 def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingFact, ...]:
-    """What binds a configuration under requests that arrive, simulated; none where none do.
+    """The limit of a configuration whose requests arrive at times of their own, simulated; empty without such arrivals.
 
     Args:
         trial: the configuration.
@@ -71,7 +71,7 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
 
 
 def binding_of(values: Mapping[str, Any], broken: Sequence[str]) -> Binding:
-    """What binds, by the results at a rate that is too high, and the times whose bounds do not hold there.
+    """The resource that binds, by the numbers at a rate that is too high and the times whose bounds are broken there.
 
     Requests that wait to be admitted have a long TTFT; only sequences that were taken back from a cache that is full
     wait between their tokens. With nothing broken what makes TTFT long is named.
@@ -91,7 +91,7 @@ def binding_of(values: Mapping[str, Any], broken: Sequence[str]) -> Binding:
 
 
 def _effect(values: Mapping[str, Any], broken: Sequence[str]) -> str:
-    """What happens at that rate; empty where the rate is not too high."""
+    """The bounds that are broken, or the growth of the queue; empty if the rate is not too high."""
     if broken:
         names = " and ".join(f"{TIMES[name]} ({time_text(values[name])})" for name in broken)
         return f"{names} breaks its bound" if len(broken) == 1 else f"{names} break their bounds"
@@ -101,7 +101,7 @@ def _effect(values: Mapping[str, Any], broken: Sequence[str]) -> str:
 
 
 def _reason(binding: Binding, values: Mapping[str, Any], knobs: Knobs) -> str:
-    """Why requests wait there, or that none does."""
+    """A sentence on what requests wait for, or that they hardly wait."""
     if binding not in _WAITS:
         reason = "hardly any request waits for room, times are those of steps"
         return f"{reason}, TPOT {time_text(values['tpot_s'])} in the mean" if values.get("tpot_s") else reason

@@ -50,7 +50,7 @@ def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | N
 
 
 def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> list[tuple[str, str, str]]:
-    """What is known of a configuration: names, values, and the origins of numbers; the estimate has no name.
+    """The facts about a configuration, each with its name, its value and its origin; the estimate's name is empty.
 
     Args:
         trial: with its plan.
@@ -141,7 +141,7 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
 
 
 def _state(trial: Trial, origin: Origin) -> str:
-    """How a trial ended, with the interval of what was measured until it ended early, and its origin where it differs.
+    """The state of a trial; with the interval measured so far if it ended early, and with its origin if that differs.
 
     >>> from autoauto.space.trial import Status
     >>> ends = {"low_samples_per_s": 76.0, "high_samples_per_s": 84.5}
@@ -153,7 +153,7 @@ def _state(trial: Trial, origin: Origin) -> str:
 
 
 def _price(trial: Trial) -> float | None:
-    """US dollars of a million samples; None where nobody says a price."""
+    """US dollars per million samples; None if no price is known."""
     return trial.result.derived.get(USD_PER_MILLION)
 
 
@@ -196,7 +196,7 @@ def _largest_batch(cell: Cell) -> str:
 
 
 def _what_fits_most(cells: Sequence[Cell]) -> str:
-    """The schedule with the largest batch, and those for which that batch was too large in every cell.
+    """A line with the schedule that fits the largest batch, and the schedules that never fit that batch.
 
     A cell whose largest batch was not limited by memory (`first_unfit` is None) proves nothing about larger ones.
     """

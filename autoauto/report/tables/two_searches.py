@@ -41,7 +41,7 @@ class ComparedSearch(NamedTuple):
 
 
 class ComparedRow(NamedTuple):
-    """One thing of both.
+    """One property of both searches.
 
     Attributes:
         what: it is.
@@ -82,7 +82,7 @@ def _cells(row: ComparedRow) -> tuple[Value, ...]:
 
 
 def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[ComparedRow]:
-    """What the best of both gave, and how much more the second one gave."""
+    """Rows with the results of both winners, and the difference of the second from the first."""
     for name in dict.fromkeys((*first.about, *second.about)):
         yield ComparedRow(name, first.about.get(name), second.about.get(name))
     facts, other_facts = _facts(first), _facts(second)
@@ -95,7 +95,7 @@ def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[Compared
 
 
 def _facts(search: ComparedSearch) -> dict[str, str]:
-    """What is known of the best of a search, without its knobs."""
+    """The facts about the best of a search by their names, without its knobs."""
     summary, trial = search.summary, search.winner
     if summary is None or trial is None:
         return {}

@@ -196,7 +196,7 @@ def _row(result: Any) -> str:
 
 
 def _beside(result: Any) -> str:
-    """The cores that a load took beside those of the stages; of another server only those of the clients are known."""
+    """The cores that clients and server took besides the stages; another server does not say its own."""
     clients = f"the clients took {result.client_cpu_s / result.seconds:.2f} cores"
     if result.server_cpu_s is None:
         return clients

@@ -105,7 +105,7 @@ def _deployment(args: argparse.Namespace) -> Deployment:
 
 
 def _is_model(args: argparse.Namespace) -> bool:
-    """True if the name is that of a model on this machine, so that no server is asked."""
+    """True if a model on this machine has the name; no server is asked then."""
     try:
         _find_model(args)
     except BadInput:  # also the name of a study that begins with that of a decoder
@@ -175,7 +175,7 @@ def _configuration() -> argparse.ArgumentParser:
 
 
 def _check_no_configuration(args: argparse.Namespace, study: Study) -> None:
-    """Raise where options say another configuration than that of the study."""
+    """Refuse options that give another configuration than the study's."""
     defaults = vars(_configuration().parse_args([]))
     given = [name for name, value in defaults.items() if getattr(args, name) != value and name not in _OF_ANY]
     if given:

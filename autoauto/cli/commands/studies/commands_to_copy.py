@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
-    """What each command does, and how it is typed."""
+    """Pairs of a purpose and the command for it, to copy."""
     commands = []
     winner = summary.winner
     if winner is not None:
@@ -56,7 +56,7 @@ def _output_options() -> argparse.ArgumentParser:
 
 
 def _is_exported(summary: StudySummary, winner: Trial) -> bool:
-    """Whether `autoauto export STUDY` writes the winner; a name that a model has too is the model's."""
+    """True if `autoauto export STUDY` writes the winner; if a model has the same name, that model is exported."""
     from autoauto.graph.load import find_model
 
     of_a_profile = problem_of_study(summary.attributes).profile is not None
@@ -139,7 +139,7 @@ def _typed(value: object) -> object:
 
 
 def problem_of_study(attributes: Mapping[str, str]) -> Problem:
-    """The problem of a study: that of its request, else what its attributes say of the objects that were searched."""
+    """The problem of a study, from its request; if it was started with objects in Python, from its attributes."""
     from autoauto.space.requests.problem import Problem
     from autoauto.space.requests.request import SearchRequest
     from autoauto.study.store.study import REQUEST

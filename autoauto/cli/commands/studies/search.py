@@ -359,7 +359,7 @@ def _plain_time(seconds: float) -> str:
 
 
 def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:
-    """How long the measurements would take, where the database holds one of this model on these devices."""
+    """A line on how long the measurements would take; known if the database has some of this model on these devices."""
     from autoauto.study.store.database import shown_storage
 
     database = shown_storage(storage)

@@ -93,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_labels(parser: argparse._ActionsContainer) -> None:
-    """Add what a worker says of itself."""
+    """Add the labels of a worker, and how it starts engines."""
     parser.add_argument(
         "--labels",
         type=labels,
@@ -110,7 +110,7 @@ def add_labels(parser: argparse._ActionsContainer) -> None:
 
 
 def labels_of(args: argparse.Namespace) -> dict[str, str]:
-    """What a worker with these options says of itself."""
+    """The labels of a worker with these options."""
     from autoauto.server.store.submission import STARTS_ENGINES
 
     return {**args.labels, **(STARTS_ENGINES if args.launch else {})}
@@ -208,7 +208,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _open_text(args: argparse.Namespace, database: ServiceDatabase) -> str:
-    """What is open without a token, and how one is made where there is none."""
+    """A line on what is open without a token, and on how to make one if none is in force."""
     from autoauto.server.store.users import list_tokens
 
     if args.open:
