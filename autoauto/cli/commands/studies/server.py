@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ from autoauto.cli.commands.studies import search
 from autoauto.cli.options.server import add_identity, add_listen, tls_context, user_proxy
 from autoauto.cli.options.values import at_most, labels, positive_number
 from autoauto.cli.output.lines import print_line, warn
+from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput, did_you_mean, missing_extra
 from autoauto.records.units import MIB
 
@@ -113,7 +112,7 @@ def labels_of(args: argparse.Namespace) -> dict[str, str]:
     """The labels of a worker with these options."""
     from autoauto.server.store.submission import STARTS_ENGINES
 
-    return {**args.labels, **(STARTS_ENGINES if args.launch else {})}
+    return args.labels | STARTS_ENGINES if args.launch else args.labels
 
 
 def run(args: argparse.Namespace) -> int:
@@ -213,10 +212,11 @@ def _open_text(args: argparse.Namespace, database: ServiceDatabase) -> str:
 
     if args.open:
         return "open to every user of this machine, as an administrator: all of it (--open)"
-    in_force = sum(token.state == "in force" for token in list_tokens(database))
+    text = "open without a token: /health, /openapi.json"
+    if any(token.state == "in force" for token in list_tokens(database)):
+        return text
     storage = "" if args.storage == DEFAULT_STORAGE else f" --storage {database.shown}"
-    make = f"; none is in force, make one: autoauto server token create NAME{storage}"
-    return f"open without a token: /health, /openapi.json{'' if in_force else make}"
+    return f"{text}; none is in force, make one: autoauto server token create NAME{storage}"
 
 
 def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
@@ -224,9 +224,8 @@ def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
     lock = threading.Lock()
 
     def write_json(event: Mapping[str, Any]) -> None:
-        moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         with lock:
-            print(json.dumps({"time": moment, **event}), file=sys.stderr, flush=True)
+            write_event(**event)
 
     def write_errors(event: Mapping[str, Any]) -> None:
         if event["event"] == "error":
