@@ -1,11 +1,16 @@
-"""Columns that several tables of configurations have: `KnobColumns` and `ObjectiveColumns`."""
+"""Tables whose columns know their values, `table_of`, and columns that several tables of configurations have.
+
+`knob_columns` say which configuration a row is of, `objective_columns` have the values of further objectives.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
-from autoauto.report.tables.table import Column
+from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import head, knob_value, label, objective_unit, words_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives, objective_tuple, shown_values
@@ -13,54 +18,82 @@ from autoauto.space.table import shown
 from autoauto.space.trial import Trial
 
 
-class KnobColumns(NamedTuple):
-    """The columns that say which configuration a row is of.
+class HasKnobs(Protocol):
+    """The subject of a row that is of a configuration: a trial, or a cell."""
 
-    Attributes:
+    @property
+    def knobs(self) -> Knobs:
+        """The configuration."""
+
+
+Subject_contra = TypeVar("Subject_contra", contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumn(Generic[Subject_contra]):
+    """A column and its value in the row of a subject."""
+
+    column: Column
+    value: Callable[[Subject_contra], Value]
+
+
+TRIAL_NUMBER: RowColumn[Trial] = RowColumn(Column("trial", "number"), lambda trial: str(trial.number))
+TRIAL_LATENCY: RowColumn[Trial] = RowColumn(Column("latency", "latency_s"), lambda trial: trial.latency_s or None)
+
+
+def table_of(
+    title: str, columns: Sequence[RowColumn[Subject_contra]], subjects: Iterable[Subject_contra], caption: str = ""
+) -> Table:
+    """A table with a row for every subject."""
+    rows = [tuple(each.value(subject) for each in columns) for subject in subjects]
+    return Table(title, tuple(each.column for each in columns), tuple(rows), caption)
+
+
+def knob_columns(
+    names: Iterable[str], configurations: Collection[Knobs], others: Collection[str] = ()
+) -> Iterator[RowColumn[HasKnobs]]:
+    """The knobs of a row.
+
+    Args:
         names: the knobs that have a column each.
-        others: further knobs, which share one last column and are written there as words; without any it is left out.
+        configurations: of all rows; their target names the knobs.
+        others: further knobs, which share one column as words; a row names those that have an effect in it.
     """
-
-    names: Sequence[str]
-    others: Sequence[str] = ()
-
-    def heads(self, configurations: Collection[Knobs]) -> list[Column]:
-        """The columns; their target names the knobs."""
-        called = words_of(configurations).name
-        columns = [Column(head(called(name)), name) for name in self.names]
-        if self.others:
-            columns.append(Column("other knobs"))
-        return columns
-
-    def values(self, knobs: Knobs) -> list[str]:
-        """The values of one row; the other knobs are named only where they have an effect."""
-        values = [knob_value(knobs, name) for name in self.names]
-        if self.others:
-            matter = [knob.name for knob in shown(knobs) if knob.name in self.others]
-            values.append(label(knobs, matter) if matter else "")
-        return values
+    called = words_of(configurations).name
+    for name in names:
+        yield RowColumn(Column(head(called(name)), name), partial(_value, name))
+    if others:
+        yield RowColumn(Column("other knobs"), partial(_words, others))
 
 
-class ObjectiveColumns(NamedTuple):
-    """A column for every objective whose number has no column anyway.
+def _value(name: str, subject: HasKnobs) -> Value:
+    return knob_value(subject.knobs, name)
 
-    Attributes:
+
+def _words(names: Collection[str], subject: HasKnobs) -> Value:
+    """The knobs in `names` that have an effect, in words."""
+    matter = [knob.name for knob in shown(subject.knobs) if knob.name in names]
+    return label(subject.knobs, matter) if matter else ""
+
+
+def objective_columns(
+    objectives: Objectives, configurations: Collection[Knobs], besides: Collection[str] = ("samples_per_s", "latency_s")
+) -> Iterator[RowColumn[Trial]]:
+    """A column for every objective, headed by its unit.
+
+    Args:
         objectives: of the study.
-        besides: the numbers of a trial that the table shows in other columns.
+        configurations: of all rows.
+        besides: the numbers of a trial that the table shows anyway, whose objectives have no column.
     """
 
-    objectives: Objectives
-    besides: Collection[str] = ("samples_per_s", "latency_s")
+    def value_at(index: int, trial: Trial) -> Value:
+        return value_text(shown_values(objectives, trial)[index])
 
-    def heads(self, configurations: Collection[Knobs]) -> list[Column]:
-        """The columns, headed by the units of the objectives."""
-        others = [each for each in objective_tuple(self.objectives) if each.number not in self.besides]
-        return [Column(objective_unit(each, configurations).replace(" / ", "\n/ "), "number") for each in others]
-
-    def values(self, trial: Trial) -> list[str | None]:
-        """The values of one row."""
-        pairs = zip(objective_tuple(self.objectives), shown_values(self.objectives, trial), strict=True)
-        return [value_text(value) for each, value in pairs if each.number not in self.besides]
+    for index, each in enumerate(objective_tuple(objectives)):
+        if each.number not in besides:
+            unit = objective_unit(each, configurations).replace(" / ", "\n/ ")
+            yield RowColumn(Column(unit, "number"), partial(value_at, index))
 
 
 def value_text(value: float | None) -> str | None:

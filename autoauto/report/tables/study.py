@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.files.uploads import named_uploads
@@ -12,7 +11,14 @@ from autoauto.records.interval import Interval
 from autoauto.records.target import Origin
 from autoauto.report.reasons import reason_of_choice, short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
-from autoauto.report.tables.columns import KnobColumns, ObjectiveColumns
+from autoauto.report.tables.columns import (
+    TRIAL_LATENCY,
+    TRIAL_NUMBER,
+    RowColumn,
+    knob_columns,
+    objective_columns,
+    table_of,
+)
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value, speeds_column
 from autoauto.report.tables.traffic import load_facts
 from autoauto.report.wording import (
@@ -31,6 +37,7 @@ from autoauto.report.wording import (
     unit_of,
     words_of,
 )
+from autoauto.space.knobs import Knobs
 from autoauto.space.study_summary import (
     CHOICES,
     CLOCK,
@@ -50,6 +57,10 @@ _MOST_VALUES = 8
 """Of a knob that are listed; of more the first, the last and their number."""
 N_ROWS = 500
 """The most trials that a page lists; thousands would make it slow."""
+
+_LARGEST: RowColumn[Cell] = RowColumn(
+    Column("largest\nbatch", "batch_size"), lambda cell: cell.largest.knobs.batch_size if cell.largest else "none"
+)
 
 
 def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
@@ -158,65 +169,53 @@ def binding_table(
 
 def cells_table(summary: StudySummary) -> Table:
     """One row per cell: its largest and its best batch size, its throughput, and why it lost or could not run."""
-    configurations = [cell.knobs for cell in summary.cells]
-    knobs = KnobColumns(shown_knobs(summary))
-    columns = (
-        *knobs.heads(configurations),
-        Column("tried", "n_tried"),
-        Column(trials_origin(summary), "n_measured"),
-        Column("largest\nbatch", "batch_size"),
-        Column("best\nbatch", "batch_size"),
-        speeds_column(unit_of(configurations), "best\n"),
-        Column("difference", "difference_percent"),
-        Column("why"),
-    )
-    rows: list[tuple[Value, ...]] = []
-    for cell in summary.cells:
-        largest, speed, loss = _cell_values(cell, summary)
-        best_batch = cell.best.knobs.batch_size if cell.best else None
-        batches = (len(cell.trials), cell.n_measured, largest, best_batch)
-        rows.append((*knobs.values(cell.knobs), *batches, speed, loss, why_not(cell, summary)))
-    return _of_combinations(summary, columns, rows)
+    columns: list[RowColumn[Cell]] = [
+        *knob_columns(shown_knobs(summary), [cell.knobs for cell in summary.cells]),
+        RowColumn(Column("tried", "n_tried"), lambda cell: len(cell.trials)),
+        RowColumn(Column(trials_origin(summary), "n_measured"), lambda cell: cell.n_measured),
+        _LARGEST,
+        RowColumn(Column("best\nbatch", "batch_size"), lambda cell: cell.best.knobs.batch_size if cell.best else None),
+    ]
+    return _of_combinations(summary, columns, summary.cells)
 
 
-def _of_combinations(summary: StudySummary, columns: Sequence[Column], rows: Sequence[tuple[Value, ...]]) -> Table:
+def _of_combinations(summary: StudySummary, columns: list[RowColumn[Cell]], cells: Iterable[Cell]) -> Table:
+    """A table of cells with these columns and what each gave: its best throughput, and why it is not the best."""
+
+    def difference_of(cell: Cell) -> float | None:
+        return None if cell.best is None else 0.0 - summary.loss_percent(cell.best)
+
+    speeds = speeds_column(unit_of(cell.knobs for cell in summary.cells), "best\n")
+    columns.append(RowColumn(speeds, lambda cell: cell.best.samples_per_s if cell.best else None))
+    columns.append(RowColumn(Column("difference", "difference_percent"), difference_of))
+    columns.append(RowColumn(Column("why"), lambda cell: why_not(cell, summary)))
     caption = "the largest batch is of those that were tried and fit"
     title = f"Tried combinations of knobs at their best batch, {trials_origin(summary)}"
-    return Table(title, tuple(columns), tuple(rows), caption)
-
-
-def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, Value, Value]:
-    """The largest batch size of a cell, its best throughput, and how far that is from the winner's in percent."""
-    largest = cell.largest.knobs.batch_size if cell.largest else "none"
-    if cell.best is None:
-        return largest, None, None
-    return largest, cell.best.samples_per_s, 0.0 - summary.loss_percent(cell.best)
+    return table_of(title, columns, cells, caption)
 
 
 def reasons_table(summary: StudySummary) -> Table:
     """One row per cell, for a terminal: knobs in words, and why; cells that do not fit for one reason share a row."""
     knobs = shown_knobs(summary)
-    reasons = [why_not(cell, summary) for cell in summary.cells]
-    n_alike = Counter(why for cell, why in zip(summary.cells, reasons, strict=True) if cell.best is None)
-    rows: list[tuple[Value, ...]] = []
-    for cell, why in zip(summary.cells, reasons, strict=True):
+    alike: dict[str, list[Cell]] = {}  # cells that do not fit, by the reason
+    for cell in summary.cells:
+        if cell.best is None:
+            alike.setdefault(why_not(cell, summary), []).append(cell)
+    names: dict[Knobs, str] = {}
+    cells = []
+    for cell in summary.cells:
         own = {knob.name for knob in shown(cell.knobs)}
         name = label(cell.knobs, [name for name in knobs if name in own])
         if cell.best is None:
-            n_cells = n_alike.pop(why, 0)
-            if n_cells == 0:  # the first cell with this reason has the row of all
+            first, *others = alike[why_not(cell, summary)]
+            if cell is not first:
                 continue
-            if n_cells > 1:
-                name = f"{counted(n_cells, 'combination')}, the first {name}"
-        rows.append((name, *_cell_values(cell, summary), why))
-    columns = (
-        Column("combination"),
-        Column("largest\nbatch", "batch_size"),
-        speeds_column(unit_of(cell.knobs for cell in summary.cells), "best\n"),
-        Column("difference", "difference_percent"),
-        Column("why"),
-    )
-    return _of_combinations(summary, columns, rows)
+            if others:
+                name = f"{counted(1 + len(others), 'combination')}, the first {name}"
+        names[cell.knobs] = name
+        cells.append(cell)
+    combination: RowColumn[Cell] = RowColumn(Column("combination"), lambda cell: names[cell.knobs])
+    return _of_combinations(summary, [combination, _LARGEST], cells)
 
 
 def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
@@ -228,25 +227,24 @@ def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
     configurations = [trial.knobs for trial in ordered]
     unit = unit_of(configurations)
     speeds = speeds_column(unit).quantity
-    knobs, numbers = KnobColumns([*shown_knobs(summary), "batch_size"]), ObjectiveColumns(summary.objectives)
-    columns = (
-        Column("trial", "number"),
-        *knobs.heads(configurations),
-        Column(trials_origin(summary), speeds),
-        Column(Origin.ESTIMATED, speeds),
-        Column("difference", "difference_percent"),
-        Column("latency", "latency_s"),
-        *numbers.heads(configurations),
-        Column("why it does not fit"),
-    )
-    rows: list[tuple[Value, ...]] = []
-    for trial in ordered[:n_rows]:
-        speed = trial.samples_per_s if trial.fits else None
-        estimated = trial.estimated_samples_per_s or None
-        error = difference_percent(estimated, speed) if estimated and speed is not None else None
-        row = (str(trial.number), *knobs.values(trial.knobs), speed, estimated, error, trial.latency_s or None)
-        rows.append((*row, *numbers.values(trial), short_reason(trial)))
-    return Table(f"Trials, throughputs in {unit}", columns, tuple(rows), caption)
+    columns: list[RowColumn[Trial]] = [
+        TRIAL_NUMBER,
+        *knob_columns([*shown_knobs(summary), "batch_size"], configurations),
+        RowColumn(Column(trials_origin(summary), speeds), lambda trial: trial.samples_per_s if trial.fits else None),
+        RowColumn(Column(Origin.ESTIMATED, speeds), lambda trial: trial.estimated_samples_per_s or None),
+        RowColumn(Column("difference", "difference_percent"), _estimate_error),
+        TRIAL_LATENCY,
+        *objective_columns(summary.objectives, configurations),
+        RowColumn(Column("why it does not fit"), short_reason),
+    ]
+    return table_of(f"Trials, throughputs in {unit}", columns, ordered[:n_rows], caption)
+
+
+def _estimate_error(trial: Trial) -> float | None:
+    """How far the estimate is from the measured throughput, in percent; None without both."""
+    if not trial.estimated_samples_per_s or not trial.fits:
+        return None
+    return difference_percent(trial.estimated_samples_per_s, trial.samples_per_s)
 
 
 def failures_table(summary: StudySummary) -> Table:

@@ -11,7 +11,15 @@ from math import inf
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
-from autoauto.report.tables.columns import KnobColumns, ObjectiveColumns, value_text
+from autoauto.report.tables.columns import (
+    TRIAL_LATENCY,
+    TRIAL_NUMBER,
+    RowColumn,
+    knob_columns,
+    objective_columns,
+    table_of,
+    value_text,
+)
 from autoauto.report.tables.serving import serving_facts
 from autoauto.report.tables.table import Column, Table, Value, speeds_column
 from autoauto.report.wording import (
@@ -107,37 +115,24 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
     sign = -1 if first.maximise else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
     configurations = [trial.knobs for trial in trials]
-    knobs, numbers = _shown_knobs(configurations), ObjectiveColumns(objectives)
-    of_objectives = numbers.heads(configurations)
-    has_latency = not of_objectives or Objective.LATENCY in asked
-    has_price = Objective.COST not in asked and any(_price(trial) for trial in trials)
-
-    columns = [
-        Column("rank", "number"),
-        Column("trial", "number"),
-        *knobs.heads(configurations),
-        speeds_column(unit_of(configurations)),
-    ]
-    if has_latency:
-        columns.append(Column("latency", "latency_s"))
-    if has_price:
-        columns.append(Column("USD\n/ million", "number"))
-    columns += [*of_objectives, Column("state")]
-
-    rows: list[tuple[Value, ...]] = []
-    for rank, trial in enumerate(best, start=1):
-        row: list[Value] = [rank, str(trial.number), *knobs.values(trial.knobs), trial.samples_per_s or None]
-        if has_latency:
-            row.append(trial.latency_s or None)
-        if has_price:
-            row.append(value_text(_price(trial)))
-        rows.append((*row, *numbers.values(trial), _state(trial, origin)))
-
+    names, others = _shown_knobs(configurations)
+    of_objectives = list(objective_columns(objectives, configurations))
+    columns: list[RowColumn[Trial]] = []
+    if not others and not of_objectives:  # which need its room
+        ranks = {trial.number: rank for rank, trial in enumerate(best, start=1)}
+        columns.append(RowColumn(Column("rank", "number"), lambda trial: ranks[trial.number]))
+    columns.append(TRIAL_NUMBER)
+    columns += knob_columns(names, configurations, others)
+    columns.append(RowColumn(speeds_column(unit_of(configurations)), lambda trial: trial.samples_per_s or None))
+    if not of_objectives or Objective.LATENCY in asked:
+        columns.append(TRIAL_LATENCY)
+    if Objective.COST not in asked and any(_price(trial) for trial in trials):
+        columns.append(RowColumn(Column("USD\n/ million", "number"), lambda trial: value_text(_price(trial))))
+    columns += of_objectives
+    columns.append(RowColumn(Column("state"), lambda trial: _state(trial, origin)))
     origins = dict.fromkeys([origin, *(trial.origin for trial in trials if trial.origin)])
     title = f"Trials by {objectives_text(objectives)}, {' and '.join(origins)}"
-    table = Table(title, tuple(columns), tuple(rows), f"{len(best)} of {len(trials)} trials")
-    # The words of other knobs and the numbers of other objectives need the room of the rank.
-    return table.without("rank") if knobs.others or of_objectives else table
+    return table_of(title, columns, best, f"{len(best)} of {len(trials)} trials")
 
 
 def _state(trial: Trial, origin: Origin) -> str:
@@ -157,13 +152,13 @@ def _price(trial: Trial) -> float | None:
     return trial.result.derived.get(USD_PER_MILLION)
 
 
-def _shown_knobs(configurations: Sequence[Knobs]) -> KnobColumns:
-    """Columns for the knobs that every study has and for one more that varies; several more share a column."""
+def _shown_knobs(configurations: Sequence[Knobs]) -> tuple[list[str], list[str]]:
+    """The knobs with a column, those that every study has and one that varies, and more that vary, for words."""
     always = of_every(configurations)
     others = [name for name in varying(configurations) if name not in always]
     if len(others) > 1:
-        return KnobColumns(always, others)
-    return KnobColumns([knob.name for knob in COLUMNS if knob.name in (*always, *others)])
+        return always, others
+    return [knob.name for knob in COLUMNS if knob.name in (*always, *others)], []
 
 
 def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
@@ -171,7 +166,7 @@ def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
 
     The caption names the schedule that fits larger batches than others.
     """
-    knobs = KnobColumns(("n_ipu", "memory_proportion", "schedule", "recompute", "n_micro_batches"))
+    names = ("n_ipu", "memory_proportion", "schedule", "recompute", "n_micro_batches")
     columns = (
         Column("n_ipu", "n_ipu"),
         Column(head("memory_proportion"), "memory_proportion"),
@@ -183,8 +178,8 @@ def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
     )
     rows: list[tuple[Value, ...]] = []
     for cell in cells:
-        best_speed = cell.best.samples_per_s if cell.best else None
-        rows.append((*knobs.values(cell.knobs), _largest_batch(cell), best_speed))
+        speed = cell.best.samples_per_s if cell.best else None
+        rows.append((*(knob_value(cell.knobs, name) for name in names), _largest_batch(cell), speed))
     return Table(f"What fits, {origin}", columns, tuple(rows), _what_fits_most(cells))
 
 
@@ -222,24 +217,17 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
         origin: of the numbers.
     """
     configurations = [trial.knobs for trial in front]
-    knobs, numbers = _shown_knobs(configurations), ObjectiveColumns(objectives)
-    columns = (
-        Column("trial", "number"),
-        *knobs.heads(configurations),
-        speeds_column(unit_of(configurations)),
-        Column("latency", "latency_s"),
-        *numbers.heads(configurations),
-    )
-    rows: list[tuple[Value, ...]] = []
-    for trial in front:
-        configuration = (str(trial.number), *knobs.values(trial.knobs))
-        rows.append((*configuration, trial.samples_per_s, trial.latency_s, *numbers.values(trial)))
-    return Table(
-        f"No other is better in {' and '.join(objective_tuple(objectives))}, {origin}",
-        columns,
-        tuple(rows),
-        f"{len(front)} of {counts.n_measured:,} {origin}; {_tried(counts)} tried",
-    )
+    names, others = _shown_knobs(configurations)
+    columns: list[RowColumn[Trial]] = [
+        TRIAL_NUMBER,
+        *knob_columns(names, configurations, others),
+        RowColumn(speeds_column(unit_of(configurations)), lambda trial: trial.samples_per_s),
+        RowColumn(Column("latency", "latency_s"), lambda trial: trial.latency_s),
+        *objective_columns(objectives, configurations),
+    ]
+    title = f"No other is better in {' and '.join(objective_tuple(objectives))}, {origin}"
+    caption = f"{len(front)} of {counts.n_measured:,} {origin}; {_tried(counts)} tried"
+    return table_of(title, columns, front, caption)
 
 
 def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Table:
@@ -248,23 +236,19 @@ def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Tabl
     A row has the cell's best batch size by the estimate, and how many tries.
     """
     first, *_ = objective_tuple(objectives)
-    fitting = [(each.cell.best, each.n_tries) for each in cells if each.cell.best is not None]
-    fitting.sort(key=lambda row: -first.worth(row[0]))
+    n_tries = {each.cell.best.knobs: each.n_tries for each in cells if each.cell.best is not None}
+    fitting = [each.cell.best for each in cells if each.cell.best is not None]
+    fitting.sort(key=lambda best: -first.worth(best))
     configurations = [each.cell.knobs for each in cells]
-    always = [name for name in of_every(configurations) if name != "batch_size"]
-    knobs = KnobColumns(always, [name for name in varying(configurations) if name not in OF_EVERY])
-    numbers = ObjectiveColumns(objectives, besides=("samples_per_s",))
-    columns = (
-        *knobs.heads(configurations),
-        Column("best\nbatch", "batch_size"),
-        speeds_column(unit_of(configurations)),
-        *numbers.heads(configurations),
-        Column("tries", "n_tries"),
-    )
-    rows: list[tuple[Value, ...]] = []
-    for best, n_tries in fitting:
-        configuration = (*knobs.values(best.knobs), str(best.knobs.batch_size))
-        rows.append((*configuration, best.samples_per_s, *numbers.values(best), n_tries))
+    names = [name for name in of_every(configurations) if name != "batch_size"]
+    others = [name for name in varying(configurations) if name not in OF_EVERY]
+    columns: list[RowColumn[Trial]] = [
+        *knob_columns(names, configurations, others),
+        RowColumn(Column("best\nbatch", "batch_size"), lambda best: str(best.knobs.batch_size)),
+        RowColumn(speeds_column(unit_of(configurations)), lambda best: best.samples_per_s),
+        *objective_columns(objectives, configurations, ("samples_per_s",)),
+        RowColumn(Column("tries", "n_tries"), lambda best: n_tries[best.knobs]),
+    ]
     n_unfit = len(cells) - len(fitting)
     caption = f"no batch size fits in {counted(n_unfit, 'further combination')}" if n_unfit else ""
-    return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows), caption)
+    return table_of(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, fitting, caption)
