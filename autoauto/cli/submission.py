@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 SPACE = "space"
 """The key of the values of knobs."""
-OF_A_MACHINE = frozenset(
-    {
-        *("launch", "endpoint", "launch_timeout", "measure_on"),
-        *("storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"),
-        *("profile", "profile_format", "profile_details", "devices", "link_gb_per_s"),
-        *("parser", "run", "program", "main"),
-    }
+OF_A_MACHINE = (
+    frozenset({"launch", "endpoint", "launch_timeout", "measure_on"})
+    | {"storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"}
+    | {"profile", "profile_format", "profile_details", "devices", "link_gb_per_s"}
+    | {"parser", "run", "program", "main"}
 )
 """Options that say where and how a process searches, or name files of it: a client does not decide them."""
 

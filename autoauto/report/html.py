@@ -79,8 +79,9 @@ def document(title: str, heading: str, facts: Iterable[str], *content: str) -> s
         facts: below the heading, in one line; empty ones are left out.
         content: sections and figures, as markup.
     """
-    style, script = (path.read_text(encoding="utf-8") for path in (STYLE, SCRIPT))
-    return framed(title, heading, facts, *content, head=tag("style", style), end=tag("script", script))
+    style = tag("style", STYLE.read_text(encoding="utf-8"))
+    script = tag("script", SCRIPT.read_text(encoding="utf-8"))
+    return framed(title, heading, facts, *content, head=style, end=script)
 
 
 def framed(
@@ -101,6 +102,7 @@ def framed(
         head,
     )
     lines = tag("h1", words(heading)) + tag("p", words(" · ".join(filter(None, facts))), class_="muted")
+    # The script of the page shows the button, which does nothing where no script runs.
     button = tag("button", "Dark theme", id="theme", type="button", hidden="hidden")
     header = tag("header", tag("div", lines), button)
     body = tag("body", above, header, tag("main", *content), end)
@@ -188,6 +190,7 @@ def winner_section(
         n_tried = f"{len(summary.trials):,} configurations that were tried"
         text = f"None of the {n_tried} fits; the table of combinations says why."
         return section("Nothing fits", tag("div", tag("p", words(text)), *lines, class_="card"), "winner")
+    # The answer begins with the throughput, which is shown large; the rest stands below it.
     speed, _, rest = answer_line(summary).partition(f" {winner.unit}")
     box = tag(
         "div",

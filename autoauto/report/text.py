@@ -258,7 +258,9 @@ def _shares(timeline: Timeline, device: int, canvas: _Canvas) -> Iterator[tuple[
     others = spans_besides_actions(timeline, device)
     spans_by_activity = [times[kinds == kind] for kind in range(len(KINDS))]
     spans_by_activity += [others[others[:, 0] == activity, 1:] for activity in range(EXCHANGE, IDLE)]
+    # The ticks of an activity in a column are those before its right edge without those before its left edge.
     ticks = np.stack([np.diff(np.interp(edges, *_ticks_before(spans))) for spans in spans_by_activity])
+    # All other ticks of a column are idle.
     ticks = np.vstack((ticks, np.diff(edges) - ticks.sum(axis=0)))
     for activity, columns in groupby(np.argmax(ticks, axis=0).tolist()):
         yield ACTIVITIES[activity].letter * len(list(columns)), activity

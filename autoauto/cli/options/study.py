@@ -33,6 +33,13 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def storage_words(storage: str) -> list[str]:
+    """The option that names a database in a command to copy, without its password; none for the default one."""
+    from autoauto.study.store.database import shown_storage
+
+    return [] if storage == DEFAULT_STORAGE else ["--storage", shown_storage(storage)]
+
+
 def add_study(parser: argparse.ArgumentParser) -> None:
     """Add an existing study, and its database."""
     parser.add_argument("study", nargs="?", metavar="STUDY", help=STUDY_HELP)
@@ -181,6 +188,7 @@ def bounds_of(args: argparse.Namespace) -> Bounds:
     """The limits of a measurement."""
     from autoauto.study.execution.process import Bounds
 
-    return Bounds(
-        args.time_limit, None if args.memory_limit is None else int(min(args.memory_limit * _GIB, _MAX_BYTES))
-    )
+    memory_bytes = None
+    if args.memory_limit is not None:
+        memory_bytes = int(min(args.memory_limit * _GIB, _MAX_BYTES))
+    return Bounds(args.time_limit, memory_bytes)

@@ -52,7 +52,7 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
 
 def show_even_layout(flow: Flow, best: Trial) -> None:
     """Print what the winner of training gives with as many blocks on each device, if that fits and is slower."""
-    even = flow.even_samples_per_s(best.knobs)
+    even = flow.even_samples_per_s(best.knobs)  # 0 where it does not fit
     if 0 < even < best.samples_per_s:
         gain = best.samples_per_s / even - 1
         print_line(

@@ -76,7 +76,7 @@ def _measures(summary: StudySummary) -> _Measures:
     """The two objectives of a study that has two, else throughput and latency."""
     objectives = objective_tuple(summary.objectives)
     across, up = Objective.THROUGHPUT, Objective.LATENCY
-    if len(objectives) == 2 and set(objectives) != {across, up}:
+    if len(objectives) == 2 and set(objectives) != {across, up}:  # throughput is across, even if it is named second
         across, up = objectives
     return _Measures(_measure(summary, across), _measure(summary, up))
 

@@ -94,6 +94,7 @@ def _rows(timeline: Timeline) -> IntArray:
         same, none = np.full_like(activity, device), np.zeros_like(activity)
         rows.append(np.stack((same, activity, same, none, start, stop), axis=1))
     every = np.concatenate(rows)
+    # A bar without length would not be seen.
     return every[every[:, _STOP] > every[:, _START]]
 
 
@@ -190,7 +191,7 @@ def memory_by_part(
     measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None, mode: Mode = _INFERENCE
 ) -> list[StageMemory]:
     """The memory of every stage or phase, by the same few categories; the mode names its layers."""
-    if isinstance(measured, Plan) and isinstance(estimate, Plan):
+    if isinstance(measured, Plan) and isinstance(estimate, Plan):  # replicas with other plans, in the same order
         estimate = estimate.in_order_of(measured)
     parts: tuple[Stage | Phase, ...] = measured.parts
     estimated: tuple[Stage | Phase, ...] = () if estimate is None else estimate.parts

@@ -89,6 +89,7 @@ def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
             trials = [trial for trial in summary.trials if key_of(trial.knobs) == key]
             uses = [use for use in summary.alternatives if use.samples_per_s and key_of(use.knobs) == key]
             notes[key] = _note(summary, trials, uses)
+    # Rows are in the order of their first cells, columns in that of their numbers.
     rows = tuple(dict.fromkeys(row for row, _ in best))
     return HeatMap(rows, tuple(sorted({column for _, column in best})), best, notes)
 
@@ -285,6 +286,7 @@ def _styles(summary: StudySummary, labels: list[str]) -> dict[str, str]:
     worth: dict[str, float] = {}
     for name, cell in zip(labels, summary.cells, strict=True):
         worth[name] = max(worth.get(name, 0.0), summary.worth(cell.best) if cell.best else 0.0)
+    # Colours go to the best labels, in the order of their names.
     best = sorted(sorted(worth, key=lambda name: -worth[name])[:N_COLOURS])
     return dict.fromkeys(worth, OTHER) | {name: colour(index) for index, name in enumerate(best)}
 

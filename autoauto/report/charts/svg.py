@@ -38,8 +38,9 @@ class Scale(NamedTuple):
         [0.0, 2.0, 4.0, 6.0, 8.0]
         """
         step = round_step((self.high - self.low) / n)
-        first = -int(-self.low // step)
-        return [i * step for i in range(first, int(self.high / step + 1e-9) + 1)]
+        first = -int(-self.low // step)  # low / step, rounded up
+        last = int(self.high / step + 1e-9)  # rounded down, but not below a multiple that is met
+        return [i * step for i in range(first, last + 1)]
 
 
 def round_step(minimum: float) -> float:

@@ -8,23 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.wording import head, knob_value, label, objective_unit, words_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives, objective_tuple, shown_values
 from autoauto.space.table import shown
-from autoauto.space.trial import Trial
-
-
-class HasKnobs(Protocol):
-    """The subject of a row that is of a configuration: a trial, or a cell."""
-
-    @property
-    def knobs(self) -> Knobs:
-        """The configuration."""
-
+from autoauto.space.trial import Cell, Trial
 
 Subject_contra = TypeVar("Subject_contra", contravariant=True)
 
@@ -51,7 +42,7 @@ def table_of(
 
 def knob_columns(
     names: Iterable[str], configurations: Collection[Knobs], others: Collection[str] = ()
-) -> Iterator[RowColumn[HasKnobs]]:
+) -> Iterator[RowColumn[Trial | Cell]]:
     """The knobs of a row.
 
     Args:
@@ -66,11 +57,11 @@ def knob_columns(
         yield RowColumn(Column("other knobs"), partial(_words, others))
 
 
-def _value(name: str, subject: HasKnobs) -> Value:
+def _value(name: str, subject: Trial | Cell) -> Value:
     return knob_value(subject.knobs, name)
 
 
-def _words(names: Collection[str], subject: HasKnobs) -> Value:
+def _words(names: Collection[str], subject: Trial | Cell) -> Value:
     """The knobs in `names` that have an effect, in words."""
     matter = [knob.name for knob in shown(subject.knobs) if knob.name in names]
     return label(subject.knobs, matter) if matter else ""

@@ -114,7 +114,7 @@ def sizing_table(summary: StudySummary) -> Table | None:
     rows = []
     total = 0.0
     for n_devices, share in sizing.shares:
-        total += share
+        total += share  # each is the share of the time that needs exactly so many
         rows.append((str(n_devices), f"{total:.1%} of the time"))
     minutes = f"each {sizing.window_s / 60:.3g} minutes of the trace"
     caption = f"whole replicas of the best, {minutes} served by itself, {Origin.SIMULATED}"

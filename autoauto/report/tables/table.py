@@ -154,6 +154,7 @@ def show(*parts: Table | str | Text) -> None:
                     console.print(renderable(part))
                 case _:
                     console.print(part)
+    # Rich fills lines with blanks to the width of a table.
     for line in capture.get().split("\n")[:-1]:
         print(line.rstrip(" "))
 

@@ -16,7 +16,7 @@ from autoauto.cli.options.busy import add_busy, heed_busy
 from autoauto.cli.options.measuring import add_measuring
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow, say_defaults
 from autoauto.cli.options.server import add_server, is_on_server
-from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
+from autoauto.cli.options.study import add_executor, add_storage, add_workers, executor_maker, storage_words
 from autoauto.cli.options.values import (
     at_most,
     configuration_text,
@@ -285,12 +285,9 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     show_result(flow, result, summary, args.objective)
     if result.out_of_time:
         print_line(f"the time budget of {args.time_budget:g} s ended the search; the same command continues it")
-    storage = shown_storage(args.storage)
-    print_line(f"study {result.study_name} in {storage}")
-    words = ["autoauto", "explain", result.study_name]
-    if args.storage != DEFAULT_STORAGE:
-        words += ["--storage", storage]
-    show_command("why the others lost" if result.front else "why", shlex.join(words))
+    print_line(f"study {result.study_name} in {shown_storage(args.storage)}")
+    command = shlex.join(["autoauto", "explain", result.study_name, *storage_words(args.storage)])
+    show_command("why the others lost" if result.front else "why", command)
 
 
 def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> int:
