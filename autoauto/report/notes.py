@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
-from autoauto.report.style import difference_percent, format_difference
+from autoauto.report.style import broken_command, difference_percent, format_difference
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.serving import answer_tables
 from autoauto.report.tables.study import binding_table, cells_table, choices_table, comparisons_table, ranked_table
@@ -95,11 +94,5 @@ def in_lines(command: str) -> str:
     autoauto measure 'my model.onnx' --cluster bow-2000 --memory-proportion 0.6 \\
       --n-ipu 4
     """
-    first, *words = map(shlex.quote, shlex.split(command))
-    lines = [first]
-    for word in words:
-        if len(lines[-1]) + 1 + len(word) > WIDTH:
-            lines.append(f"  {word}")
-        else:
-            lines[-1] += f" {word}"
-    return " \\\n".join(lines)
+    # A broken command is indented by 2, and leaves room for the 2 characters at the end of a line.
+    return "\n".join(line[2:] for line in broken_command(command, WIDTH + 4))
