@@ -58,7 +58,9 @@ def request_of_json(add_arguments: Callable[[Parser], None], given: Mapping[str,
         check_n_constraints(len(given["constraints"]))  # before each is read
     parser = Parser(prog="autoauto search")
     add_arguments(parser)
-    table = {("knobs" if name == SPACE else name): value for name, value in given.items()}
+    table = dict(given)
+    if SPACE in table:
+        table["knobs"] = table.pop(SPACE)
     parser.set_defaults(**config_values(JsonObject(table), parser, NOT_IN_FILES | OF_A_MACHINE))
     args = parser.parse_args([])
     args.method = method_for(args.objective, args.method)

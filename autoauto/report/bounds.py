@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoauto.records.costs.percentiles import PERCENTS
+from autoauto.records.costs.percentiles import PERCENTS, Percentiles
 from autoauto.records.target import Origin
 from autoauto.report.wording import origin_of, time_text
 from autoauto.space.constraint import Constraint
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 TIMES = {f"{name}_s": title for name, title in TIMES_OF_REQUESTS.items()}
 _OF_TURNS = {name: name for name in TIMES} | {REQUEST_LATENCY: "latency_s"}
 TIMES |= {REQUEST_LATENCY: TIMES["latency_s"]}
-TIMES |= {f"{name}_{each}_s": f"{title} {each}" for name, title in TIMES_OF_REQUESTS.items() for each in PERCENTS}
+for _name, _title in TIMES_OF_REQUESTS.items():
+    TIMES |= {f"{_name}_{each}_s": f"{_title} {each}" for each in PERCENTS}
 _ON_TIME = re.compile(r"(\w+) (<=?) ([0-9.e-]+)")
 
 
@@ -109,6 +110,6 @@ def _percentiles(constraint: Constraint, row: EngineRow) -> str:
     for name in constraint.names:
         if name in _OF_TURNS:
             turns = [getattr(turn, _OF_TURNS[name]) for turn in row.turns]
-            means = {each: fmean(getattr(turn, each) for turn in turns) for each in PERCENTS}
-            texts.append(", ".join(f"{each} {time_text(mean_s)}" for each, mean_s in means.items()))
+            means_s = Percentiles(*map(fmean, zip(*turns, strict=True)))
+            texts.append(", ".join(f"{each} {time_text(getattr(means_s, each))}" for each in PERCENTS))
     return f"mean; {'; '.join(texts)}" if texts else ""

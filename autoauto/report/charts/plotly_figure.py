@@ -38,7 +38,7 @@ def plotly_figure(chart: Chart, n_dots: int) -> dict[str, Any]:
         chart: the chart.
         n_dots: about how many dots are drawn at most, evenly from all series.
     """
-    n_series = sum(_has_dots(series) for panel in chart.panels for series in panel.series)
+    n_series = sum(map(_has_dots, chart.series))
     n_each = max(_MIN_DOTS, n_dots // max(n_series, 1))
     in_legend: set[tuple[str, str]] = set()
     traces: list[dict[str, Any]] = []
