@@ -180,6 +180,7 @@ def parse_with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | Non
     if getattr(args, "config", None) is None:
         return args
     args.parser.set_defaults(**read_config(args.config, args.parser))
+    # What was typed wins over the new defaults.
     return parser.parse_args(argv)
 
 

@@ -322,6 +322,7 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         if "runtime" not in given:
             searched = (knob for kind in flow.traits.sessions for knob in kind.knobs if knob.searched)
             defaults |= {knob.name: (knob.default,) for knob in searched}
+        # Of the values that a search tries by default, the first is that of a single configuration.
         defaults |= {name: values[:1] for name, values in flow.traits.space.items()}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")

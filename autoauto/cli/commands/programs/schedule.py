@@ -252,6 +252,7 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
     mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
     if mapping:
         require_mapping(order, mapping, training)
+        # In training the mapping has the backward stages, too.
         n_stages = len(mapping) // 2 if training else len(mapping)
         if args.stages not in (None, n_stages):
             raise BadInput(f"--stages {args.stages} and devices for {n_stages} stages contradict each other; give one")

@@ -40,6 +40,7 @@ def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
         commands.append((purpose, command))
         if _is_exported(summary, winner):
             commands.append(("Export it", _export_command(summary, winner)))
+    # Options of the output are not asked for again.
     typed = shlex.split(summary.attributes.get("command", ""))
     if typed[:2] == ["autoauto", "search"] and typed[2:]:  # else it was called from Python
         _, again = _output_options().parse_known_args(typed[2:])

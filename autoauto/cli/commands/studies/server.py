@@ -112,7 +112,8 @@ def labels_of(args: argparse.Namespace) -> dict[str, str]:
     """The labels of a worker with these options."""
     from autoauto.server.store.submission import STARTS_ENGINES
 
-    return args.labels | STARTS_ENGINES if args.launch else args.labels
+    given: dict[str, str] = args.labels
+    return given | STARTS_ENGINES if args.launch else given
 
 
 def run(args: argparse.Namespace) -> int:
