@@ -268,7 +268,7 @@ def answer_line(summary: StudySummary) -> str:
     row = record.best
     middle, share = row.tokens_per_s, row.turns[-1].half_width
     ends = None
-    if share < 1:  # else the loads were too short to know an interval
+    if share < 1:  # else the interval would reach down to 0
         ends = middle * (1 - share), middle * (1 + share)
     measured = f"{speed_of(middle)} tokens/s{interval_text(ends)}, {groups_text(row.knobs)}, {Origin.MEASURED}"
     return f"{measured} (forecast {speed_of(row.forecast.tokens_per_s.middle)})"
