@@ -63,10 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _failed_file(error: OSError) -> str:
-    """What failed, the file where it is known, and what to try."""
-    what = error.strerror or str(error)
-    name = error.filename if error.filename is not None else "the output" if error.errno in _OF_OUTPUT else ""
-    return "; ".join(filter(None, [f"{name}: {what}" if name else what, _HINTS.get(error.errno or 0, "")]))
+    """A message with the file, if it is known, what failed, and what to try."""
+    message = error.strerror or str(error)
+    if error.filename is not None:
+        message = f"{error.filename}: {message}"
+    elif error.errno in _OF_OUTPUT:
+        message = f"the output: {message}"
+    hint = _HINTS.get(error.errno or 0)
+    return f"{message}; {hint}" if hint else message
 
 
 _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -107,7 +111,8 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
     parser.set_defaults(program=parser, main=main)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     parser.command_groups.update((title, tuple(names)) for title, names in GROUPS.items())
-    for name in [only] if only in COMMANDS and only not in _OF_ALL else COMMANDS:
+    is_alone = only in COMMANDS and only not in _OF_ALL
+    for name in [only] if is_alone else COMMANDS:
         command = module_of(name)
         summary, _, details = str(command.__doc__).partition("\n")
         description, example = f"{summary} {details}".strip(), f"autoauto {command.EXAMPLE}"
@@ -119,7 +124,8 @@ def build_parser(only: str = "") -> argparse.ArgumentParser:
 
 def module_of(name: str) -> ModuleType:
     """The module of a command."""
-    return import_module(".".join(filter(None, ("autoauto.cli", COMMANDS[name], name))))
+    folder = COMMANDS[name]
+    return import_module(f"autoauto.cli.{folder}.{name}" if folder else f"autoauto.cli.{name}")
 
 
 def _limit_columns() -> None:

@@ -62,7 +62,7 @@ def read_knobs(file: ParsedTable) -> tuple[dict[str, tuple[Any, ...]], Method | 
 
 
 def _read_knob(file: ParsedTable, name: str) -> tuple[tuple[Any, ...], str]:
-    """The values of a knob, and the word that says how they are searched; empty without one."""
+    """The values of a knob, and the word for how they are searched, which is empty if there is none."""
     keys, value = ["knobs", name], file.table["knobs"][name]
     word = ""
     if isinstance(value, dict) and not set(value) & set(_RANGE):
@@ -73,9 +73,13 @@ def _read_knob(file: ParsedTable, name: str) -> tuple[tuple[Any, ...], str]:
         [(word, value)] = value.items()
         keys.append(word)
     domain = TABLE[name].domain
-    items = (
-        _range(file, keys, value, domain) if isinstance(value, dict) else value if isinstance(value, list) else [value]
-    )
+    match value:
+        case dict():
+            items = _range(file, keys, value, domain)
+        case list():
+            items = value
+        case _:
+            items = [value]
     if not 1 <= len(items) <= MAX_VALUES:
         raise file.bad(keys, f"{name} takes 1 to {MAX_VALUES:,} values, got {len(items):,}")
     for item in items:
@@ -85,7 +89,9 @@ def _read_knob(file: ParsedTable, name: str) -> tuple[tuple[Any, ...], str]:
     items = list(dict.fromkeys(items))  # each is tried once
     if word == "fixed" and len(items) > 1:
         raise file.bad(keys, f"a fixed {name} has one value, got {len(items)}; try grid")
-    return tuple(map(domain.read, sorted(items) if name == _BISECTED else items)), word
+    if name == _BISECTED:
+        items.sort()
+    return tuple(map(domain.read, items)), word
 
 
 def _range(file: ParsedTable, keys: list[str], table: Mapping[str, Any], domain: Domain) -> list[Any]:
@@ -100,23 +106,30 @@ def _range(file: ParsedTable, keys: list[str], table: Mapping[str, Any], domain:
     first, last, step = table["from"], table["to"], table.get("step", 1 if is_whole else None)
     if step is None:
         raise file.bad(keys, f"a range for {name} needs a step")
-    numbers = (int,) if is_whole else (int, float)
     for key, value in (("from", first), ("to", last), ("step", step)):
-        if (
-            type(value) not in numbers
-            or not isfinite(value)
-            or abs(value) > MAX_SAMPLES
-            or (key == "step" and value <= 0)
-        ):
-            what = "a whole number" if is_whole else "a number"
-            raise file.bad(
-                [*keys, key], f"{key} must be {what}{', above 0' if key == 'step' else ''}, got {value!r:.60}"
-            )
-    steps = (last - first) / step + 1e-9
-    if not 0 <= steps < MAX_VALUES:
-        got = "more" if steps > 0 else "none"
+        _check_number(file, [*keys, key], value, is_whole)
+    n_steps = (last - first) / step + 1e-9  # so that a fraction that cannot be written exactly meets `to`
+    if not 0 <= n_steps < MAX_VALUES:
+        got = "more" if n_steps > 0 else "none"
         raise file.bad(keys, f"{name} takes 1 to {MAX_VALUES:,} values, got {got} from {first} to {last}")
-    return [first + i * step if is_whole else round(first + i * step, 9) for i in range(int(steps) + 1)]
+    values = [first + i * step for i in range(int(n_steps) + 1)]
+    return values if is_whole else [round(value, 9) for value in values]
+
+
+def _check_number(file: ParsedTable, keys: list[str], value: Any, is_whole: bool) -> None:
+    """Refuse an end or a step of a range that is no number, or one from which no values follow.
+
+    Raises:
+        BadInput: it is one.
+    """
+    key = keys[-1]
+    is_number = type(value) is int or (type(value) is float and not is_whole)  # True and False are no numbers here
+    if is_number and isfinite(value) and abs(value) <= MAX_SAMPLES and (key != "step" or value > 0):
+        return
+    kind = "a whole number" if is_whole else "a number"
+    if key == "step":
+        kind += ", above 0"
+    raise file.bad(keys, f"{key} must be {kind}, got {value!r:.60}")
 
 
 def _method(file: ParsedTable, words: Mapping[str, str]) -> Method | None:
@@ -125,20 +138,25 @@ def _method(file: ParsedTable, words: Mapping[str, str]) -> Method | None:
     Raises:
         BadInput: the method does not support a word.
     """
-    named = file.table.get("method")
-    implied = [(WORDS[word][0], name) for name, word in words.items() if word in _METHOD_WORDS]
-    method = Method(named) if named is not None else implied[0][0] if implied else None
+    named, method, origin = file.table.get("method"), None, ""
+    if named is not None:
+        method = Method(named)
+    else:
+        for name, word in words.items():
+            if word in _METHOD_WORDS:
+                method, origin = WORDS[word][0], f", which {name} chooses"
+                break
     for name, word in words.items():
         if not word:
             continue
+        keys = ["knobs", name, word]
         if word == "bisect" and name != _BISECTED:
-            raise file.bad(["knobs", name, word], f"only {_BISECTED} is bisected, got {name}; try grid")
-        origin = "" if named is not None or not implied else f", which {implied[0][1]} chooses"
+            raise file.bad(keys, f"only {_BISECTED} is bisected, got {name}; try grid")
         if method is not None and method not in WORDS[word]:
             does = "samples every knob" if method in WORDS["sampled"] else f"has no knob {word}"
-            raise file.bad(["knobs", name, word], f"{name} cannot be {word}: the method {method}{origin} {does}")
+            raise file.bad(keys, f"{name} cannot be {word}: the method {method}{origin} {does}")
         if method is Method.GRID_BISECT and name == _BISECTED and word == "grid":
-            raise file.bad(["knobs", name, word], f"{name} cannot be grid: the method {method}{origin} bisects it")
+            raise file.bad(keys, f"{name} cannot be grid: the method {method}{origin} bisects it")
     return method
 
 
@@ -162,6 +180,7 @@ def parse_with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | Non
     if getattr(args, "config", None) is None:
         return args
     args.parser.set_defaults(**read_config(args.config, args.parser))
+    # What was typed wins over the new defaults.
     return parser.parse_args(argv)
 
 
@@ -179,7 +198,7 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
 def config_values(
     file: ParsedTable, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
 ) -> dict[str, Any]:
-    """The values in a file, or in what stands for one, of options of `parser` that are not said `elsewhere`.
+    """The values of options of `parser` in a file, or in an object in its place; options in `elsewhere` are refused.
 
     Raises:
         BadInput: as `read_config`.
@@ -191,14 +210,18 @@ def config_values(
             raise file.bad([key], unknown(key, [*options, *_NO_OPTIONS], tuple(TABLE), is_table))
     values = _values(file, {key: options[key] for key in file.table if key in options})
     knobs, method = read_knobs(file)
-    return values | knobs | ({"method": str(method)} if method else {})
+    values |= knobs
+    if method is not None:
+        values["method"] = str(method)
+    return values
 
 
 def unknown(key: str, known: Sequence[str], knobs: Sequence[str] = (), is_table: bool = False) -> str:
-    """A message that there is no such key, or no such table, and what may be meant."""
+    """The message for an unknown key or table, with a hint at what may be meant."""
     name = key.lower().replace("-", "_")
     if name in knobs:
-        return f"{key} is a knob; write it under [knobs]" + (f", as {name}" if name != key else "")
+        hint = f"{key} is a knob; write it under [knobs]"
+        return hint if name == key else f"{hint}, as {name}"
     if is_table:
         hint = "options stand at the top without a table, knobs under [knobs]"
         return f"there is no table [{key:.60}]; {did_you_mean(key, ['knobs'], hint)}"
@@ -216,7 +239,7 @@ def _values(file: ParsedTable, options: Mapping[str, argparse.Action]) -> dict[s
 
 
 def _kind(key: str, action: argparse.Action) -> Any:
-    """The type of an option in TOML, where it has one by the type that its reader returns for a number."""
+    """The type of an option in TOML; without choices, the type that its reader makes of a number."""
     from msgspec import Meta
 
     from autoauto.records.files.fields import Number
@@ -237,12 +260,14 @@ def _kind(key: str, action: argparse.Action) -> Any:
 
 def _value(file: ParsedTable, key: str, value: Any, action: argparse.Action) -> object:
     """A value of an option, as the parser reads it from the command line."""
-    if key in _LISTS:
-        texts = [value] if isinstance(value, str) else value
-        if _LISTS[key] is None:
-            return [_read(file, key, text, action.type) for text in texts]
-        return _read(file, key, ",".join(texts), action.type)
-    return value if action.nargs == 0 else _read(file, key, str(value), action.type)
+    if action.nargs == 0:  # a switch
+        return value
+    if key not in _LISTS:
+        return _read(file, key, str(value), action.type)
+    texts = [value] if isinstance(value, str) else value
+    if _LISTS[key] is None:
+        return [_read(file, key, text, action.type) for text in texts]
+    return _read(file, key, ",".join(texts), action.type)
 
 
 def _read(file: ParsedTable, key: str, text: str, read: Callable[[str], Any] | Any) -> object:

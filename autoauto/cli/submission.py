@@ -18,20 +18,18 @@ if TYPE_CHECKING:
 
 SPACE = "space"
 """The key of the values of knobs."""
-OF_A_MACHINE = frozenset(
-    {
-        *("launch", "endpoint", "launch_timeout", "measure_on"),
-        *("storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"),
-        *("profile", "profile_format", "profile_details", "devices", "link_gb_per_s"),
-        *("parser", "run", "program", "main"),
-    }
+OF_A_MACHINE = (
+    frozenset({"launch", "endpoint", "launch_timeout", "measure_on"})
+    | {"storage", "study_name", "workers", "time_limit", "memory_limit", "executor", "log", "server"}
+    | {"profile", "profile_format", "profile_details", "devices", "link_gb_per_s"}
+    | {"parser", "run", "program", "main"}
 )
 """Options that say where and how a process searches, or name files of it: a client does not decide them."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonObject(ParsedTable):
-    """An object in JSON in place of a file, with `knobs` for `space`; errors name keys, as it has no lines."""
+    """An object in JSON in place of a TOML file; `space` is its table of knobs, and errors name keys, not lines."""
 
     @override
     def bad(self, keys: Sequence[str | int], message: str, item: str = "") -> BadInput:
@@ -60,7 +58,9 @@ def request_of_json(add_arguments: Callable[[Parser], None], given: Mapping[str,
         check_n_constraints(len(given["constraints"]))  # before each is read
     parser = Parser(prog="autoauto search")
     add_arguments(parser)
-    table = {("knobs" if name == SPACE else name): value for name, value in given.items()}
+    table = dict(given)
+    if SPACE in table:
+        table["knobs"] = table.pop(SPACE)
     parser.set_defaults(**config_values(JsonObject(table), parser, NOT_IN_FILES | OF_A_MACHINE))
     args = parser.parse_args([])
     args.method = method_for(args.objective, args.method)

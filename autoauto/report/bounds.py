@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoauto.records.costs.traffic.percentiles import PERCENTS
+from autoauto.records.costs.traffic.percentiles import PERCENTS, Percentiles
 from autoauto.records.target import Origin
 from autoauto.report.wording import origin_of, time_text
 from autoauto.space.constraint import Constraint
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 TIMES = {f"{name}_s": title for name, title in TIMES_OF_REQUESTS.items()}
 _OF_TURNS = {name: name for name in TIMES} | {REQUEST_LATENCY: "latency_s"}
 TIMES |= {REQUEST_LATENCY: TIMES["latency_s"]}
-TIMES |= {f"{name}_{each}_s": f"{title} {each}" for name, title in TIMES_OF_REQUESTS.items() for each in PERCENTS}
+for _name, _title in TIMES_OF_REQUESTS.items():
+    TIMES |= {f"{_name}_{each}_s": f"{_title} {each}" for each in PERCENTS}
 _ON_TIME = re.compile(r"(\w+) (<=?) ([0-9.e-]+)")
 
 
@@ -47,12 +48,12 @@ class BoundFact(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The bound and what came of it."""
+        """The bound and the verdict."""
         return f"{self.text}: {self.verdict}"
 
     @property
     def verdict(self) -> str:
-        """Whether it holds, as one word."""
+        """The verdict: "pass" if the bound holds, else "fail"."""
         return "pass" if self.holds else "fail"
 
 
@@ -63,24 +64,28 @@ def bounds_of(summary: StudySummary) -> tuple[BoundFact, ...]:
         return ()
     row = summary.engine_measurements.best if summary.engine_measurements else None
     values = _values(winner, row)
-    origin = Origin.MEASURED if row else origin_of(summary)
     facts = []
     for constraint in map(Constraint, texts.split("; ")):
-        if set(constraint.names) <= values.keys():
-            note = _percentiles(constraint, row) if row else _probability(winner)
-            facts.append(BoundFact(_text(constraint, values), constraint.violation(values) <= 0, origin, note))
+        if not set(constraint.names) <= values.keys():
+            continue
+        if row is None:
+            origin, note = origin_of(summary), _probability(winner)
+        else:
+            origin, note = Origin.MEASURED, _percentiles(constraint, row)
+        facts.append(BoundFact(_text(constraint, values), constraint.violation(values) <= 0, origin, note))
     return tuple(facts)
 
 
 def _values(trial: Trial, row: EngineRow | None) -> dict[str, float]:
-    """What a bound may name: measured where there is a row."""
-    values = {**numbers(trial.knobs), **{name: v for name, v in trial.result.values.items() if v is not None}}
-    result = trial.result if row is None else replace(trial.result, samples_per_s=row.tokens_per_s)
-    values |= result.derived
-    if row is not None:
-        values |= {"tokens_per_s": row.tokens_per_s, "samples_per_s": row.tokens_per_s}
-        values |= {name: getattr(row, of_row) for name, of_row in _OF_TURNS.items()}
-    return values
+    """The values that a bound may name: measured where there is a row."""
+    values = numbers(trial.knobs)
+    values |= {name: value for name, value in trial.result.values.items() if value is not None}
+    if row is None:
+        return values | trial.result.derived
+    # What follows from the throughput, as the cost of a token, follows from the measured one.
+    values |= replace(trial.result, samples_per_s=row.tokens_per_s).derived
+    values |= {"tokens_per_s": row.tokens_per_s, "samples_per_s": row.tokens_per_s}
+    return values | {name: getattr(row, of_row) for name, of_row in _OF_TURNS.items()}
 
 
 def _text(constraint: Constraint, values: dict[str, float]) -> str:
@@ -89,22 +94,22 @@ def _text(constraint: Constraint, values: dict[str, float]) -> str:
     if match and match[1] in TIMES:
         name, sign, most_s = match.groups()
         return f"{TIMES[name]} {time_text(values[name])} {sign} {time_text(float(most_s))}"
-    said = ", ".join(f"{name} is {values[name]:.4g}" for name in constraint.names)
-    return f"{constraint.text} ({said})"
+    known = ", ".join(f"{name} is {values[name]:.4g}" for name in constraint.names)
+    return f"{constraint.text} ({known})"
 
 
 def _probability(trial: Trial) -> str:
-    """By the error of forecasts; all bounds together."""
+    """How likely all bounds together hold, by the error of forecasts; empty where that is not known."""
     share = trial.tokens.bounds_probability
     return "" if share is None else f"all bounds hold with a probability of {share:.0%}"
 
 
 def _percentiles(constraint: Constraint, row: EngineRow) -> str:
-    """Those of the times that a bound names, in the mean over turns."""
-    said = []
+    """The percentiles of the times that a bound names, each the mean over turns; empty where it names no time."""
+    texts = []
     for name in constraint.names:
         if name in _OF_TURNS:
-            times = [getattr(turn, _OF_TURNS[name]) for turn in row.turns]
-            shown = (f"{each} {time_text(fmean(getattr(t, each) for t in times))}" for each in PERCENTS)
-            said.append(", ".join(shown))
-    return f"mean; {'; '.join(said)}" if said else ""
+            turns = [getattr(turn, _OF_TURNS[name]) for turn in row.turns]
+            means_s = Percentiles(*map(fmean, zip(*turns, strict=True)))
+            texts.append(", ".join(f"{each} {time_text(getattr(means_s, each))}" for each in PERCENTS))
+    return f"mean; {'; '.join(texts)}" if texts else ""

@@ -26,7 +26,7 @@ from autoauto.report.style import format_gain, format_value, tag, words
 from autoauto.report.tables.plans import placement_table, timeline_table
 from autoauto.report.tables.serving import answer_tables, measurement_lines
 from autoauto.report.tables.study import attributes_table, cells_table, choices_table, failures_table, ranked_table
-from autoauto.report.tables.table import Table, html_table
+from autoauto.report.tables.table import Table, html_table, share_bar
 from autoauto.report.tables.traffic import load_facts
 from autoauto.report.tables.trials import best_facts, front_table
 from autoauto.report.wording import (
@@ -50,6 +50,9 @@ from autoauto.space.trial import Counts, Trial
 
 WIDE = 520
 """Pictures with more pixels need the whole width of the page."""
+
+_SWATCH = '<svg viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12" rx="3" class="{}"/></svg>'
+"""The square of an entry in a legend, with its style."""
 
 SCRIPT = Path(__file__).parent / "page.js"
 """The script of pages: their themes, and buttons that copy."""
@@ -76,8 +79,9 @@ def document(title: str, heading: str, facts: Iterable[str], *content: str) -> s
         facts: below the heading, in one line; empty ones are left out.
         content: sections and figures, as markup.
     """
-    style, script = (path.read_text(encoding="utf-8") for path in (STYLE, SCRIPT))
-    return framed(title, heading, facts, *content, head=tag("style", style), end=tag("script", script))
+    style = tag("style", STYLE.read_text(encoding="utf-8"))
+    script = tag("script", SCRIPT.read_text(encoding="utf-8"))
+    return framed(title, heading, facts, *content, head=style, end=script)
 
 
 def framed(
@@ -98,6 +102,7 @@ def framed(
         head,
     )
     lines = tag("h1", words(heading)) + tag("p", words(" · ".join(filter(None, facts))), class_="muted")
+    # The script of the page shows the button, which does nothing where no script runs.
     button = tag("button", "Dark theme", id="theme", type="button", hidden="hidden")
     header = tag("header", tag("div", lines), button)
     body = tag("body", above, header, tag("main", *content), end)
@@ -116,24 +121,24 @@ def table_section(table: Table, name: str) -> str:
 
 
 def is_wide(chart: Chart) -> bool:
-    """Whether a chart needs the whole width of the page."""
+    """True if a chart needs the whole width of the page."""
     return any(panel.width > WIDE for panel in chart.panels)
 
 
 def figure(chart: Chart) -> str:
-    """A chart with its title, text and legend."""
-    swatch = '<svg viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12" rx="3" class="{}"/></svg>'
-    items = "".join(tag("li", swatch.format(style), words(name)) for style, name in chart.legend)
-    caption = tag("figcaption", tag("h3", words(chart.title)), tag("p", words(chart.text)))
-    if items:
-        caption += tag("ul", items, class_="legend")
-    pictures = [panel_svg(chart, index) for index in range(len(chart.panels))]
-    names = [tag("h3", words(panel.name)) if panel.name else "" for panel in chart.panels]
-    if any(names):
-        panels = (tag("div", name, picture) for name, picture in zip(names, pictures, strict=True))
-        pictures = [tag("div", *panels, class_="panels")]
+    """A chart with its title, text and legend; panels with names stand side by side."""
+    parts = [tag("figcaption", tag("h3", words(chart.title)), tag("p", words(chart.text)))]
+    legend = [tag("li", _SWATCH.format(style), words(name)) for style, name in chart.legend]
+    if legend:
+        parts.append(tag("ul", *legend, class_="legend"))
+    pictures = []
+    for index, panel in enumerate(chart.panels):
+        picture = panel_svg(chart, index)
+        pictures.append(tag("div", tag("h3", words(panel.name)), picture) if panel.name else picture)
+    if any(panel.name for panel in chart.panels):
+        pictures = [tag("div", *pictures, class_="panels")]
     size = "wide" if is_wide(chart) else "narrow"
-    return tag("figure", caption, tag("div", *pictures, class_=f"scroll {size}"))
+    return tag("figure", *parts, tag("div", *pictures, class_=f"scroll {size}"))
 
 
 def study_page(
@@ -179,27 +184,30 @@ def winner_section(
     summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]
 ) -> str:
     """The best configuration of a study with what is known of it, against others, and commands to copy."""
-    lines = "".join(command_line(name, command) for name, command in commands)
-    if summary.winner is None:
+    lines = [command_line(name, command) for name, command in commands]
+    winner = summary.winner
+    if winner is None:
         n_tried = f"{len(summary.trials):,} configurations that were tried"
         text = f"None of the {n_tried} fits; the table of combinations says why."
-        return section("Nothing fits", tag("div", tag("p", words(text)), lines, class_="card"), "winner")
-    trial = summary.winner
-    speed, _, rest = answer_line(summary).partition(f" {trial.unit}")
+        return section("Nothing fits", tag("div", tag("p", words(text)), *lines, class_="card"), "winner")
+    # The answer begins with the throughput, which is shown large; the rest stands below it.
+    speed, _, rest = answer_line(summary).partition(f" {winner.unit}")
     box = tag(
         "div",
-        tag("div", f"{speed} ", tag("small", trial.unit), class_="big"),
+        tag("div", f"{speed} ", tag("small", winner.unit), class_="big"),
         tag("p", words(rest.removeprefix(",").strip()), class_="muted"),
-        _facts(summary, trial),
+        _facts(summary, winner),
     )
-    uses, others = (
-        [comparison for comparison in comparisons if comparison.is_simple_use is simple] for simple in (True, False)
+    uses = [comparison for comparison in comparisons if comparison.is_simple_use]
+    others = [comparison for comparison in comparisons if not comparison.is_simple_use]
+    card = tag(
+        "div",
+        box,
+        _gains("What simpler uses of the cluster give", uses, winner.knobs),
+        _gains("Why this one", others, winner.knobs),
+        *lines,
+        class_="card",
     )
-    gains = "".join(
-        _gains(title, some, trial.knobs)
-        for title, some in (("What simpler uses of the cluster give", uses), ("Why this one", others))
-    )
-    card = tag("div", box, gains, lines, class_="card")
     return section(f"Best by {summary.objective}" if summary.of_several else "Best configuration", card, "winner")
 
 
@@ -211,19 +219,23 @@ def _gains(title: str, comparisons: Sequence[Comparison], winner: Knobs) -> str:
 
 
 def _gain(comparison: Comparison, winner: Knobs) -> str:
-    """How much better the winner is than another configuration."""
+    """A card that says how much better the winner is than another configuration."""
     title = tag("h4", words(f"against {compared_name(comparison)}"))
-    knobs = comparison.knobs
-    named = difference(knobs, winner) if knobs else ""
+    named = difference(comparison.knobs, winner) if comparison.knobs else ""
     if comparison.speed is None or comparison.gain_percent is None:
         note = ": ".join(filter(None, [named, comparison.note]))
         return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(note)), class_="fact")
-    better = " gain" if comparison.gain_percent >= 0.05 else ""
-    gain = tag("div", words(format_gain(comparison.gain_percent)), class_=f"headline{better}")
-    origin = Origin.ESTIMATED if comparison.estimated and not comparison.note else ""
+    notes = []
+    if comparison.note:
+        notes.append(comparison.note)
+    elif comparison.estimated:
+        notes.append(Origin.ESTIMATED)
     unit = unit_of([winner])
-    note = ", ".join(filter(None, [comparison.note, origin, f"{speed_text(comparison.speed, unit)} {unit}: {named}"]))
-    return tag("div", title, gain, tag("p", words(note)), class_="fact")
+    notes.append(f"{speed_text(comparison.speed, unit)} {unit}: {named}")
+    is_better = comparison.gain_percent >= 0.05  # what is not shown as 0.0 %
+    style = "headline gain" if is_better else "headline"
+    gain = tag("div", words(format_gain(comparison.gain_percent)), class_=style)
+    return tag("div", title, gain, tag("p", words(", ".join(notes))), class_="fact")
 
 
 def _facts(summary: StudySummary, winner: Trial) -> str:
@@ -233,15 +245,15 @@ def _facts(summary: StudySummary, winner: Trial) -> str:
         mean = f"{speed_text(verification.winner.speed)} {winner.unit}"
         rows.append((f"mean of {verification.n_turns}", mean, f"95 % confidence, {origin}"))
     n_measured = sum(trial.was_measured for trial in summary.trials)
-    what = f"{n_measured:,} of them {trials_origin(summary)}"
+    measured = f"{n_measured:,} of them {trials_origin(summary)}"
     if summary.engine_measurements is not None:
-        what += f", {summary.engine_measurements.n_measured:,} on engines"
-    rows.append(("tried", counted(len(summary.trials), "configuration"), what))
-    return tag("dl", *(_fact(name, ", ".join(filter(None, texts))) for name, *texts in rows))
-
-
-def _fact(name: str, value: str) -> str:
-    return tag("div", tag("dt", words(name)), tag("dd", words(value)))
+        measured += f", {summary.engine_measurements.n_measured:,} on engines"
+    rows.append(("tried", counted(len(summary.trials), "configuration"), measured))
+    facts = []
+    for name, value, note in rows:
+        text = f"{value}, {note}" if note else value
+        facts.append(tag("div", tag("dt", words(name)), tag("dd", words(text))))
+    return tag("dl", *facts)
 
 
 def command_line(name: str, command: str) -> str:
@@ -253,17 +265,16 @@ def command_line(name: str, command: str) -> str:
 
 
 def _binds(summary: StudySummary) -> str:
-    if summary.winner is None:
+    winner = summary.winner
+    if winner is None:
         return ""
-    facts = []
-    clock_hz = shown_clock(summary)
-    of_stages = what_binds(summary.winner, ran_on_devices(summary), summary.transferred, clock_hz)
-    for fact in (*of_stages, *load_facts(summary.winner, summary.rate_curves)):
-        share = tag("div", tag("i", style=f"width:{100 * min(fact.share, 1):.1f}%"), class_="share")
-        headline = tag("div", words(fact.headline), class_="headline")
-        facts.append(tag("div", tag("h4", fact.name), headline, share, tag("p", words(fact.text)), class_="fact"))
-    cards = tag("div", tag("div", *facts, class_="facts"), class_="card")
-    return section("What binds", cards, "binds")
+    facts = what_binds(winner, ran_on_devices(summary), summary.transferred, shown_clock(summary))
+    facts += load_facts(winner, summary.rate_curves)
+    cards = []
+    for fact in facts:
+        headline, text = tag("div", words(fact.headline), class_="headline"), tag("p", words(fact.text))
+        cards.append(tag("div", tag("h4", fact.name), headline, share_bar(fact.share), text, class_="fact"))
+    return section("What binds", tag("div", tag("div", *cards, class_="facts"), class_="card"), "binds")
 
 
 def front_section(summary: StudySummary) -> str:
@@ -277,15 +288,13 @@ def front_section(summary: StudySummary) -> str:
 
 def engines_section(summary: StudySummary) -> str:
     """The bounds of a search for text, and what was measured on engines; empty where there is neither."""
-    tables = answer_tables(summary)
-    lines = "".join(tag("p", words(line)) for line in measurement_lines(summary))
-    if not tables:
-        return lines
-    return "".join(table_section(table, f"engines-{n}") for n, table in enumerate(tables)) + lines
+    parts = [table_section(table, f"engines-{n}") for n, table in enumerate(answer_tables(summary))]
+    parts += [tag("p", words(line)) for line in measurement_lines(summary)]
+    return "".join(parts)
 
 
 def choices_section(summary: StudySummary) -> str:
-    """What other values of the winner's knobs would give; empty where nothing was forecast."""
+    """A section with the forecasts for other values of the winner's knobs; empty if there are none."""
     table = choices_table(summary)
     return table_section(table, "choices") if table else ""
 
@@ -293,32 +302,40 @@ def choices_section(summary: StudySummary) -> str:
 def _devices(summary: StudySummary) -> str:
     """The table of which device holds which stage of which replica; empty where the stages say it."""
     winner = summary.winner
-    table = placement_table(winner.plan, winner.knobs) if winner and isinstance(winner.plan, Plan) else None
+    if winner is None or not isinstance(winner.plan, Plan):
+        return ""
+    table = placement_table(winner.plan, winner.knobs)
     return table_section(table, "devices") if table else ""
 
 
 def _assumed(summary: StudySummary) -> str:
-    """What was assumed of the model and of the numbers, as a list; empty where there is nothing."""
-    notes = tag("ul", *(tag("li", words(note)) for note in summary.notes))
-    return section("Assumed", notes, "assumed") if summary.notes else ""
+    """A section that lists the assumptions about the model and the numbers; empty without any."""
+    if not summary.notes:
+        return ""
+    notes = [tag("li", words(note)) for note in summary.notes]
+    return section("Assumed", tag("ul", *notes), "assumed")
 
 
 def _charts(charts: Sequence[Chart]) -> str:
     """Charts below each other; narrow ones that follow each other are side by side."""
     parts = []
     for is_narrow, some in groupby(charts, lambda chart: len(chart.panels) == 1 and not is_wide(chart)):
-        figures = list(map(figure, some))
-        parts += [tag("div", *figures, class_="columns")] if is_narrow else figures
+        figures = map(figure, some)
+        if is_narrow:
+            parts.append(tag("div", *figures, class_="columns"))
+        else:
+            parts += figures
     return section("Charts", "".join(parts), "charts")
 
 
 def _tables(summary: StudySummary) -> str:
-    tables = {"cells": cells_table(summary), "trials": ranked_table(summary)}
+    parts = [table_section(cells_table(summary), "cells"), table_section(ranked_table(summary), "trials")]
     if summary.failures:
-        tables["failures"] = failures_table(summary)
-    tables["study"] = attributes_table(summary)
-    outside = tag("p", words(text)) if (text := outside_text(summary)) else ""
-    return "".join(table_section(table, name) for name, table in tables.items()) + outside
+        parts.append(table_section(failures_table(summary), "failures"))
+    parts.append(table_section(attributes_table(summary), "study"))
+    if outside := outside_text(summary):
+        parts.append(tag("p", words(outside)))
+    return "".join(parts)
 
 
 def _footer(summary: StudySummary) -> str:
@@ -338,9 +355,10 @@ def timeline_page(timeline: Timeline, stash_entries: Iterable[int]) -> str:
         stash_entries: the activations that the stash of every device has room for.
     """
     schedule = timeline.schedule
-    sizes = (counted(schedule.n_devices, "device"), counted(schedule.n_micro_batches, "micro-batch", "es"))
-    title = f"{schedule.order_name}: {', '.join(sizes)}"
+    devices = counted(schedule.n_devices, "device")
+    micro_batches = counted(schedule.n_micro_batches, "micro-batch", "es")
+    title = f"{schedule.order_name}: {devices}, {micro_batches}"
     makespan = format_value("cycles", timeline.makespan_cycles)
     facts = (timeline.origin, f"makespan {makespan} cycles", f"bubble {100 * timeline.bubble_fraction:.1f} %")
-    chart, devices = timeline_chart(timeline, None), timeline_table(timeline, stash_entries)
-    return document(title, title, facts, figure(chart), table_section(devices, "devices"))
+    table = table_section(timeline_table(timeline, stash_entries), "devices")
+    return document(title, title, facts, figure(timeline_chart(timeline, None)), table)

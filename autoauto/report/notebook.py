@@ -41,7 +41,7 @@ def record_html(record: object) -> str:
         case Trial():
             content = _trial(record)
         case Timeline():
-            content = _timeline(record)
+            content = _picture(timeline_chart(record, None))
         case StudySummary():
             content = _summary(record)
         case _:
@@ -50,22 +50,21 @@ def record_html(record: object) -> str:
 
 
 def _trial(trial: Trial) -> str:
-    """What is known of a configuration, what binds it, its stages and its timeline; or why it does not count."""
-    title = tag("strong", words(headline(trial, trial.origin) if trial.runs else trial.status))
-    parts = [tag("p", title, *(f"<br/>{words(text)}" for text in (trial.reason, configuration(trial.knobs)) if text))]
+    """The numbers of a configuration, what limits it, its stages and its timeline; or why it has none."""
+    title = headline(trial, trial.origin) if trial.runs else trial.status
+    lines = [tag("strong", words(title))]
+    if trial.reason:
+        lines.append(words(trial.reason))
+    lines.append(words(configuration(trial.knobs)))
+    parts = [tag("p", "<br/>".join(lines))]
     if trial.measured is not None and trial.origin is not None:
         clock_hz = clock_of_trial(trial)
         facts = Table("Configuration", (Column(""),) * 3, tuple(best_facts(trial, trial.origin, clock_hz)))
         stages = parts_tables(trial.measured, None, trial.origin, clock_hz, trial.knobs)
-        tables = [facts, binding_table(trial, trial.origin, clock_hz=clock_hz), *stages]
-        parts += map(html_table, tables)
+        parts += map(html_table, [facts, binding_table(trial, trial.origin, clock_hz=clock_hz), *stages])
     if trial.timeline is not None:
-        parts.append(_timeline(trial.timeline))
+        parts.append(_picture(timeline_chart(trial.timeline, None)))
     return "".join(parts)
-
-
-def _timeline(timeline: Timeline) -> str:
-    return _picture(timeline_chart(timeline, None))
 
 
 def _picture(chart: Chart) -> str:
@@ -77,11 +76,16 @@ def _picture(chart: Chart) -> str:
 
 def _summary(summary: StudySummary) -> str:
     """The winner, what binds it, why every other cell lost, and latencies over the rate of arrivals."""
-    origin, winner = origin_of(summary), summary.winner
-    title = "Nothing fits" if winner is None else f"{answer_line(summary)}: {configuration(winner.knobs)}"
-    tables = [*answer_tables(summary), choices_table(summary), cells_table(summary)]
+    title, tables = "Nothing fits", []
+    winner, curves = summary.winner, summary.rate_curves
     if winner is not None:
-        tables.insert(0, binding_table(winner, origin, summary.transferred, shown_clock(summary), summary.rate_curves))
-    chart = rates_chart(summary.rate_curves)
-    picture = _picture(chart) if chart else ""
-    return tag("p", tag("strong", words(title))) + "".join(map(html_table, filter(None, tables))) + picture
+        title = f"{answer_line(summary)}: {configuration(winner.knobs)}"
+        tables.append(binding_table(winner, origin_of(summary), summary.transferred, shown_clock(summary), curves))
+    tables += answer_tables(summary)
+    if choices := choices_table(summary):
+        tables.append(choices)
+    tables.append(cells_table(summary))
+    parts = [tag("p", tag("strong", words(title))), *map(html_table, tables)]
+    if chart := rates_chart(curves):
+        parts.append(_picture(chart))
+    return "".join(parts)

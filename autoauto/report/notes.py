@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
-from autoauto.report.style import difference_percent, format_difference
+from autoauto.report.style import broken_command, difference_percent, format_difference
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.serving import answer_tables
 from autoauto.report.tables.study import binding_table, cells_table, choices_table, comparisons_table, ranked_table
@@ -23,51 +22,56 @@ WIDTH = 78
 def study_note(summary: StudySummary, comparisons: Sequence[Comparison], commands: Sequence[tuple[str, str]]) -> str:
     """The winner, the command that measures it again, what binds it, the best trials, and why every other cell lost."""
     if summary.winner is None:
-        head = [f"## Nothing fits\n\nNone of the {len(summary.trials):,} configurations that were tried fits."]
+        parts = [f"## Nothing fits\n\nNone of the {len(summary.trials):,} configurations that were tried fits."]
     else:
-        trial, origin = summary.winner, origin_of(summary)
-        name = configuration(trial.knobs)
-        speed = f"**{answer_line(summary)}**"
-        tables = [comparisons_table(summary, comparisons)] if comparisons else []
-        tables += answer_tables(summary)
-        choices = choices_table(summary)
-        tables += [choices] if choices else []
-        tables += [
-            binding_table(trial, origin, clock_hz=shown_clock(summary)),
-            ranked_table(summary, N_TOP).without("why it does not fit"),
-        ]
-        head = [f"## Best: {name}\n\n{speed}, trial {trial.number}", _commands(commands)]
-        head += map(markdown_table, tables)
-    return "\n\n".join(filter(None, [*head, outside_text(summary), markdown_table(cells_table(summary))])) + "\n"
+        parts = _winner_parts(summary, summary.winner, comparisons)
+        if commands:
+            parts.insert(1, _commands(commands))
+    if outside := outside_text(summary):
+        parts.append(outside)
+    parts.append(markdown_table(cells_table(summary)))
+    return "\n\n".join(parts) + "\n"
+
+
+def _winner_parts(summary: StudySummary, winner: Trial, comparisons: Sequence[Comparison]) -> list[str]:
+    """A heading with the winner, and tables of it."""
+    tables = [comparisons_table(summary, comparisons)] if comparisons else []
+    tables += answer_tables(summary)
+    if choices := choices_table(summary):
+        tables.append(choices)
+    tables.append(binding_table(winner, origin_of(summary), clock_hz=shown_clock(summary)))
+    tables.append(ranked_table(summary, N_TOP).without("why it does not fit"))
+    head = f"## Best: {configuration(winner.knobs)}\n\n**{answer_line(summary)}**, trial {winner.number}"
+    return [head, *map(markdown_table, tables)]
 
 
 def trial_note(trial: Trial, origin: str) -> str:
     """A configuration whose stages are not shown: its throughput, or why it does not count."""
     if trial.fits:
         return f"{_speed(trial, origin)}\n"
-    how = "compiled whole" if trial.was_measured else f"{Origin.ESTIMATED}, nothing was compiled"
-    lacks = f"Lacks **{format_bytes(trial.excess_bytes)}**.\n\n" if trial.excess_bytes else ""
     if trial.ended_early:
         return f"**Ended early**. {trial.reason}\n"
     words = {Status.CONSTRAINED: "Breaks a constraint", Status.UNSUPPORTED: "Does not run"}
-    what = words.get(trial.status, "Does not fit")
-    return f"**{what}** ({how}). {lacks}{trial.reason}\n"
+    verdict = words.get(trial.status, "Does not fit")
+    how = "compiled whole" if trial.was_measured else f"{Origin.ESTIMATED}, nothing was compiled"
+    lacks = f"Lacks **{format_bytes(trial.excess_bytes)}**.\n\n" if trial.excess_bytes else ""
+    return f"**{verdict}** ({how}). {lacks}{trial.reason}\n"
 
 
 def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures: Mapping[str, str]) -> str:
     """A configuration stage by stage, with pictures by their names and addresses."""
-    rank = [trial.number for trial in summary.ranked].index(finalist.number) + 1
-    ranked = "the best" if rank == 1 else f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
     origin, clock_hz = origin_of(summary), shown_clock(summary)
-    curves = summary.rate_curves if rank == 1 else None
-    parts = [
-        f"{_speed(finalist, origin)}: {ranked}",
-        *map(markdown_table, parts_tables(finalist.plan, None, origin, clock_hz, finalist.knobs)),
-        markdown_table(binding_table(finalist, origin, summary.transferred, clock_hz, curves)),
-        "\n\n".join(f"![{name}]({address})" for name, address in pictures.items()),
-        _commands([("Measure it again", command)]),
-    ]
-    return "\n\n".join(filter(None, parts)) + "\n"
+    rank = [trial.number for trial in summary.ranked].index(finalist.number) + 1
+    ranked, curves = "the best", summary.rate_curves
+    if rank > 1:  # the curves are of the best
+        ranked, curves = f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}", None
+    tables = parts_tables(finalist.plan, None, origin, clock_hz, finalist.knobs)
+    tables.append(binding_table(finalist, origin, summary.transferred, clock_hz, curves))
+    parts = [f"{_speed(finalist, origin)}: {ranked}"]
+    parts += [markdown_table(table) for table in tables]
+    parts += [f"![{name}]({address})" for name, address in pictures.items()]
+    parts.append(_commands([("Measure it again", command)]))
+    return "\n\n".join(parts) + "\n"
 
 
 def _speed(trial: Trial, origin: str) -> str:
@@ -90,11 +94,5 @@ def in_lines(command: str) -> str:
     autoauto measure 'my model.onnx' --cluster bow-2000 --memory-proportion 0.6 \\
       --n-ipu 4
     """
-    first, *words = map(shlex.quote, shlex.split(command))
-    lines = [first]
-    for word in words:
-        if len(lines[-1]) + 1 + len(word) > WIDTH:
-            lines.append(f"  {word}")
-        else:
-            lines[-1] += f" {word}"
-    return " \\\n".join(lines)
+    # A broken command is indented by 2, and leaves room for the 2 characters at the end of a line.
+    return "\n".join(line[2:] for line in broken_command(command, WIDTH + 4))

@@ -47,10 +47,12 @@ def what_binds(
         transferred: the largest tensors of the longest transfer, with their bytes, where they are known.
         clock_hz: of the cycles, where time is shown instead.
     """
-    plan, whole = finalist.plan, "both together" if ran else "the period"
-    facts = _phase_facts(finalist.knobs.mode, plan) if isinstance(plan, PhasedPlan) else ()
-    if isinstance(plan, Plan):
-        facts = _stage_facts(finalist.knobs.mode, plan, whole, transferred, clock_hz)
+    plan, mode = finalist.plan, finalist.knobs.mode
+    if isinstance(plan, PhasedPlan):
+        facts = _phase_facts(mode, plan)
+    else:
+        whole = "both together" if ran else "the period"
+        facts = _stage_facts(mode, plan, whole, transferred, clock_hz)
     return (*facts, *_idle_facts(finalist))
 
 
@@ -62,6 +64,8 @@ def _idle_facts(finalist: Trial) -> Iterator[BindingFact]:
     idle, plan = finalist.step.bubble_fraction, finalist.plan
     if idle is None:
         return
+    # Devices work for the share 1 - idle of the time in the mean, and the balance is the mean work over that of the
+    # slowest device. So the slowest works for the ratio of both, and waits only for the rest.
     bubble = max(0.0, 1.0 - (1.0 - idle) / max(plan.balance, 1e-9))
     yield BindingFact("bubble", f"{100 * bubble:.1f} %", "of all devices' time to fill and drain, simulated", bubble)
     imbalance = idle - bubble
@@ -75,57 +79,52 @@ _MIN_IMBALANCE = 0.0005
 
 
 def part_names(plan: Plan | PhasedPlan) -> list[str]:
-    """The names of all parts; those of replicas with other plans name the replicas."""
+    """The names of all stages or phases; where replicas have different plans, with the numbers of the replicas."""
     if isinstance(plan, PhasedPlan) or not plan.other_plans:
         return [f"{plan.part_name} {index}" for index in range(len(plan.parts))]
-    return [
-        f"stage {index} of replica {', '.join(map(str, replicas))}"
-        for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True)
-        for index in range(len(each.stages))
-    ]
+    names = []
+    for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True):
+        numbers = ", ".join(map(str, replicas))
+        names += [f"stage {index} of replica {numbers}" for index in range(len(each.stages))]
+    return names
 
 
 def _stage_facts(
     mode: Mode, plan: Plan, whole: str, transferred: Sequence[tuple[str, int]], clock_hz: float | None
 ) -> tuple[BindingFact, ...]:
     slowest = max(plan.stages, key=lambda stage: stage.compute_cycles / stage.n_replicas)
+    cycles, binds = plan.compute_cycles, bool(plan.compute_bottlenecks)
+    text, share = _share_text(f"{_name(mode, plan, slowest)} computes longest", plan, cycles, binds, whole)
+    compute = BindingFact("compute", duration(cycles, clock_hz), text, share, cycles)
+
     longest = max(plan.stages, key=lambda stage: stage.transfer_cycles / stage.n_replicas)
-    compute, transfer = bool(plan.compute_bottlenecks), bool(plan.transfer_bottlenecks)
-    computes = _share_text(f"{_name(mode, plan, slowest)} computes longest", plan, plan.compute_cycles, compute, whole)
-    moves = _share_text(f"{_name(mode, plan, longest)} transfers longest", plan, plan.transfer_cycles, transfer, whole)
-    return (
-        BindingFact("compute", duration(plan.compute_cycles, clock_hz), *computes, plan.compute_cycles),
-        _with_largest(
-            BindingFact("transfer", duration(plan.transfer_cycles, clock_hz), *moves, plan.transfer_cycles), transferred
-        ),
-        _memory(mode, plan),
-    )
-
-
-def _with_largest(fact: BindingFact, transferred: Sequence[tuple[str, int]]) -> BindingFact:
-    """The transfer with its largest tensors."""
-    if not transferred:
-        return fact
-    largest = ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in transferred)
-    return fact._replace(text=f"{fact.text}; largest: {largest}")
+    cycles, binds = plan.transfer_cycles, bool(plan.transfer_bottlenecks)
+    text, share = _share_text(f"{_name(mode, plan, longest)} transfers longest", plan, cycles, binds, whole)
+    if transferred:
+        largest = ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in transferred)
+        text += f"; largest: {largest}"
+    transfer = BindingFact("transfer", duration(cycles, clock_hz), text, share, cycles)
+    return compute, transfer, _memory(mode, plan)
 
 
 def _share_text(does: str, plan: Plan, cycles: int, binds: bool, whole: str) -> tuple[str, float]:
-    """What a stage does longest, in words, and its share of the period."""
+    """A sentence about the slowest stage, and its share of the period."""
     share = cycles / max(plan.cost_cycles, 1)
-    is_added = binds or plan.period is Period.SERIAL
-    hidden = "" if is_added else ", hidden behind the other" if not plan.host_binds else ", hidden behind the host"
-    return f"{does}, {100 * share:.0f} % of {whole}{hidden}", share
+    text = f"{does}, {100 * share:.0f} % of {whole}"
+    if not binds and plan.period is not Period.SERIAL:
+        text += ", hidden behind the host" if plan.host_binds else ", hidden behind the other"
+    return text, share
 
 
 def _phase_facts(mode: Mode, plan: PhasedPlan) -> tuple[BindingFact, ...]:
     cycles, slowest = max(zip(plan.phase_cycles, plan.phases, strict=True), key=lambda pair: pair[0])
-    share, transfer_share = cycles / max(plan.cost_cycles, 1), plan.transfer_cycles / max(plan.cost_cycles, 1)
+    share = cycles / max(plan.cost_cycles, 1)
+    transfer_share = min(plan.transfer_cycles / max(plan.cost_cycles, 1), 1.0)
     text = f"{_name(mode, plan, slowest)} takes longest, {100 * share:.0f} % of all phases"
     transfers = "of loads and stores in all phases, variables included"
     return (
         BindingFact("compute", duration(cycles), text, share),
-        BindingFact("transfer", duration(plan.transfer_cycles), transfers, min(transfer_share, 1.0)),
+        BindingFact("transfer", duration(plan.transfer_cycles), transfers, transfer_share),
         _memory(mode, plan),
     )
 
@@ -145,7 +144,7 @@ def _name(mode: Mode, plan: Plan | PhasedPlan, part: Stage | Phase) -> str:
 
 
 def why_not(cell: Cell, summary: StudySummary) -> str:
-    """Why a cell lost or could not run, in one sentence; "the winner" for the cell that won."""
+    """One sentence on why a cell lost or could not run; "the winner" for the cell that won."""
     if cell.best is None:
         return _reason_in_full(cell.trials[0])
     assert summary.winner is not None
@@ -155,10 +154,14 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
     loss_percent = summary.loss_percent(best)
     if loss_percent < 0:
         return _faster_yet_no_winner(summary, best)
-    equal = loss_percent < 0.05  # what is shown as 0.0 %
-    longer = _lower_rate(best, winner) or _longer_part(best, winner, shown_clock(summary))
-    causes = ["as good, but found later"] if equal else [*longer, *_larger_bubble(best, winner)]
-    return "; ".join([*causes, *_limit(cell)]) or "a little slower in everything"
+    if loss_percent < 0.05:  # what is shown as 0.0 %
+        causes = ["as good, but found later"]
+    else:
+        causes = _lower_rate(best, winner) or _longer_part(best, winner, shown_clock(summary))
+        causes += _larger_bubble(best, winner)
+    if cell.first_unfit is not None:  # what keeps the cell from a larger batch size
+        causes.append(f"batch {cell.first_unfit.knobs.batch_size} {short_reason(cell.first_unfit)}")
+    return "; ".join(causes) or "a little slower in everything"
 
 
 def _reason_in_full(trial: Trial) -> str:
@@ -171,7 +174,7 @@ def _reason_in_full(trial: Trial) -> str:
 
 
 def reason_of_choice(reason: str) -> str:
-    """Why another value of a knob does not fit: without where it would.
+    """The reason why another value of a knob does not fit, without the hints on what would fit.
 
     >>> reason_of_choice("every stage must fit, but at best one lacks 9: layers need 3; it fits from 4 GPUs on; try 4")
     'layers need 3'
@@ -180,12 +183,12 @@ def reason_of_choice(reason: str) -> str:
 
 
 def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
-    """Why a configuration that was faster than the winner is not the winner."""
+    """The reason why a configuration that was faster than the winner is not the winner."""
     verification, when = summary.verification, ""
     if verification is not None:
         if best.knobs not in [row.knobs for row in verification.repeated]:
             return "below the best of the search, which were measured again"
-        if verification.winner_index:
+        if verification.winner_index:  # the best of the search did not stay the best
             if verification.verdict is not Verdict.TIE:
                 return "slower than the winner when measured again"
             when = " when measured again"
@@ -194,7 +197,7 @@ def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
 
 def _lower_rate(best: Trial, winner: Trial) -> list[str]:
     """The rates of arrivals that keep all bounds, where they were searched; empty where a rate was given."""
-    rate, of_winner = (trial.result.value("rate_per_s") for trial in (best, winner))
+    rate, of_winner = best.result.value("rate_per_s"), winner.result.value("rate_per_s")
     if rate is None or of_winner is None or rate == of_winner:
         return []
     return [f"keeps the bounds up to {rate:.3g} requests/s, the winner up to {of_winner:.3g}"]
@@ -204,7 +207,8 @@ def _longer_part(best: Trial, winner: Trial, clock_hz: float | None) -> list[str
     """The part of the period that exceeds the winner's by most, for a sample; empty if neither does by 1 %."""
     longer = []
     for name in ("compute", "transfer"):
-        cycles, of_winner = (getattr(trial, f"{name}_cycles") / _n_samples(trial) for trial in (best, winner))
+        cycles = getattr(best, f"{name}_cycles") / _n_samples(best)
+        of_winner = getattr(winner, f"{name}_cycles") / _n_samples(winner)
         if cycles > 1.01 * of_winner:
             other = f"{of_winner:,.0f}" if clock_hz is None else duration(of_winner, clock_hz)
             text = f"{name} takes {duration(cycles, clock_hz)} a {best.knobs.mode.sample}, the winner's {other}"
@@ -215,26 +219,20 @@ def _longer_part(best: Trial, winner: Trial, clock_hz: float | None) -> list[str
 def _n_samples(trial: Trial) -> int:
     """The samples of the trial's cycles: a micro-batch of every replica, or all that pass through the phases."""
     knobs = trial.knobs
-    return knobs.n_samples // (1 if knobs.is_phased else knobs.mode.n_micro_batches)
+    return knobs.n_samples if knobs.is_phased else knobs.n_samples // knobs.mode.n_micro_batches
 
 
 def _larger_bubble(best: Trial, winner: Trial) -> list[str]:
-    if best.step.bubble_fraction is None or winner.step.bubble_fraction is None:
+    """A sentence with both idle shares, if devices wait longer in training than those of the winner; else nothing."""
+    idle, of_winner = best.step.bubble_fraction, winner.step.bubble_fraction
+    if idle is None or of_winner is None or idle <= of_winner + 0.005:
         return []
-    if best.step.bubble_fraction <= winner.step.bubble_fraction + 0.005:
-        return []
-    return [f"{100 * best.step.bubble_fraction:.0f} % idle, the winner's {100 * winner.step.bubble_fraction:.0f} %"]
-
-
-def _limit(cell: Cell) -> list[str]:
-    """What keeps the cell from a larger batch size."""
-    if cell.first_unfit is None:
-        return []
-    return [f"batch {cell.first_unfit.knobs.batch_size} {short_reason(cell.first_unfit)}"]
+    return [f"{100 * idle:.0f} % idle, the winner's {100 * of_winner:.0f} %"]
 
 
 def short_reason(trial: Trial) -> str:
-    """Why a configuration does not fit, in a few words; empty when it fits."""
-    if trial.excess_bytes:
-        return f"lacks {format_bytes(trial.excess_bytes)}" + (" compiled whole" if trial.was_measured else "")
-    return trial.reason.partition("; try")[0]
+    """The reason why a configuration does not fit, in a few words; empty if it fits."""
+    if not trial.excess_bytes:
+        return trial.reason.partition("; try")[0]
+    lacks = f"lacks {format_bytes(trial.excess_bytes)}"
+    return f"{lacks} compiled whole" if trial.was_measured else lacks

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Activity(NamedTuple):
-    """How an activity of a device is shown."""
+    """An activity of a device: its letter, name and colour in pictures."""
 
     letter: str
     name: str
@@ -76,19 +76,21 @@ def format_value(quantity: str, value: float) -> str:
     """
     if "_bytes" in quantity:
         return format_bytes(int(value))
+    if quantity == "gain_percent":
+        return format_gain(value)
     if quantity.endswith("_percent"):
-        return format_gain(value) if quantity == "gain_percent" else format_difference(value)
-    if quantity == "latency_s":
-        return f"{1e3 * value:,.3f} ms" if value < _LONG_S else f"{1e3 * value:,.0f} ms"
-    if quantity == "tokens_per_s":
-        value = round(value) if value >= _WHOLE else value
+        return format_difference(value)
     if quantity.endswith("_fraction"):
         return f"{100 * value:.1f} %"
+    if quantity == "latency_s":
+        return f"{1e3 * value:,.3f} ms" if value < _LONG_S else f"{1e3 * value:,.0f} ms"
+    if quantity == "tokens_per_s" and value >= _WHOLE:
+        value = round(value)
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:
-    """How far the estimate is from the measured value, in percent of the latter; None when only that is 0.
+    """Difference of an estimate from the measured value, in percent of the measured one; None if only that is 0.
 
     >>> difference_percent(11, 10), difference_percent(0, 0), difference_percent(1, 0)
     (10.0, 0.0, None)
@@ -124,14 +126,18 @@ def shorten(name: str, width: int, dots: str = "…") -> str:
     >>> shorten("/encoder/layer.7/attention/query/MatMul", 10)
     '…/q/MatMul'
     """
-    if len(name) > width:
-        *parents, last = name.split("/")
-        name = "/".join([part if any(map(str.isdigit, part)) else part[:1] for part in parents] + [last])
-    return name if len(name) <= width else (dots + name[len(name) - width + len(dots) :])[:width]
+    if len(name) <= width:
+        return name
+    *parents, last = name.split("/")
+    parts = [part if any(map(str.isdigit, part)) else part[:1] for part in parents]
+    name = "/".join([*parts, last])
+    if len(name) <= width:
+        return name
+    return (dots + name[len(name) - width + len(dots) :])[:width]
 
 
 def assumed_text(notes: Sequence[str]) -> str:
-    """What was assumed of a model and of its numbers, a line each where one line is too long; empty without any.
+    """The assumptions about a model and its numbers: one line, or a line each if one is too long; empty without any.
 
     >>> assumed_text(["computed in fp16", "height 320"]), assumed_text([])
     ('assumed: computed in fp16; height 320', '')
@@ -141,10 +147,12 @@ def assumed_text(notes: Sequence[str]) -> str:
       every client sends ten requests
       batch 1
     """
-    line = f"assumed: {'; '.join(notes)}" if notes else ""
+    if not notes:
+        return ""
+    line = f"assumed: {'; '.join(notes)}"
     if len(line) <= _LONGEST_ASSUMED or len(notes) == 1:
         return line
-    return "\n".join(["assumed:", *(f"  {note}" for note in notes)])
+    return "\n  ".join(["assumed:", *notes])
 
 
 def printable(text: str, keep: str = "\n") -> str:
@@ -155,9 +163,13 @@ def printable(text: str, keep: str = "\n") -> str:
     """
     if text.isprintable():
         return text
-    return "".join(
-        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode() for char in text
-    )
+    shown = ""
+    for char in text:
+        if char.isprintable() or char in keep:
+            shown += char
+        else:
+            shown += char.encode("unicode_escape").decode()
+    return shown
 
 
 def broken_command(command: str, width: int) -> list[str]:
@@ -168,10 +180,11 @@ def broken_command(command: str, width: int) -> list[str]:
     """
     lines = [" "]
     for word in map(shlex.quote, shlex.split(command)):
-        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():
+        if len(lines[-1]) + len(word) + 3 > width and lines[-1].strip():  # 3 for the blank and " \" at the end
+            lines[-1] += " \\"
             lines.append("   ")
         lines[-1] += f" {word}"
-    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+    return lines
 
 
 _UNIT = re.compile(r"(\d) (%|[KMG]iB|B\b|ms|µs|(?:sample|token)s/s)")
@@ -185,14 +198,18 @@ def tag(name: str, *content: str, **attributes: object) -> str:
     >>> tag("text", "F0", x=1.25, class_="muted", text_anchor=None)
     '<text x="1.2" class="muted">F0</text>'
     """
-    pairs = ((key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value is not None)
-    head = "".join(f' {key}="{_attribute(value)}"' for key, value in pairs)
-    return f"<{name}{head}>{''.join(content)}</{name}>"
+    head = name
+    for key, value in attributes.items():
+        if value is not None:
+            head += f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
+    return f"<{head}>{''.join(content)}</{name}>"
 
 
 def _attribute(value: object) -> str:
-    """A number has one decimal, a tenth of a pixel."""
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else escape(str(value))
+    """The value of an attribute; a number has one decimal, a tenth of a pixel."""
+    if isinstance(value, float):
+        return f"{value:.1f}".removesuffix(".0")
+    return escape(str(value))
 
 
 def words(text: object) -> str:

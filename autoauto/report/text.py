@@ -145,7 +145,7 @@ def _show_nothing(*_: Any, **__: Any) -> None:
 
 
 class _Canvas(NamedTuple):
-    """How ticks become columns.
+    """The scale of a picture in characters: ticks become columns.
 
     A unit is the largest number of ticks that divides every start and stop.
 
@@ -198,6 +198,7 @@ def _canvas(timeline: Timeline, n_columns: int) -> _Canvas:
     actions = [np.stack(times, axis=1) for times in zip(timeline.starts, timeline.stops, strict=True)]
     others = [spans_besides_actions(timeline, device)[:, 1:] for device in range(timeline.schedule.n_devices)]
     ticks, stop_tick = np.concatenate([*actions, *others]), timeline.stop_tick
+    # Every start and stop is a multiple of the unit, so bars of whole units keep their proportions.
     n_units = max(1, stop_tick // max(1, int(np.gcd.reduce(ticks, axis=None, initial=stop_tick))))
     longest = _longest_name(timeline.schedule)
     if n_units * longest <= n_columns:
@@ -220,16 +221,20 @@ def _longest_name(schedule: Schedule) -> int:
 def _bars(timeline: Timeline, device: int, canvas: _Canvas) -> Iterator[tuple[str, int]]:
     """Text and activity from left to right, a bar for every action, exchange and end of a step of the device."""
     assert canvas.gap is not None
-    schedule, with_stage, column = timeline.schedule, shows_stage(timeline.schedule), 0
+    schedule, with_stage = timeline.schedule, shows_stage(timeline.schedule)
+    bars: list[tuple[int, int, int, str]] = []
     times = zip(timeline.starts[device].tolist(), timeline.stops[device].tolist(), strict=True)
-    actions = zip(times, schedule.actions(device), strict=True)
-    bars = [
-        (start, stop, KINDS.index(action.kind), action_name(action, with_stage)) for (start, stop), action in actions
-    ]
-    bars += [(start, stop, activity, "") for activity, start, stop in spans_besides_actions(timeline, device).tolist()]
-    for start, stop, activity, name in [*sorted(bars), (canvas.stop_tick, canvas.stop_tick, IDLE, "")]:
+    for (start, stop), action in zip(times, schedule.actions(device), strict=True):
+        bars.append((start, stop, KINDS.index(action.kind), action_name(action, with_stage)))
+    for activity, start, stop in spans_besides_actions(timeline, device).tolist():
+        bars.append((start, stop, activity, ""))
+    bars.sort()
+    bars.append((canvas.stop_tick, canvas.stop_tick, IDLE, ""))  # fills the row to its end
+    idle, column = ACTIVITIES[IDLE].letter.ljust(canvas.cell), 0
+    for start, stop, activity, name in bars:
         first, last = canvas.column(start), canvas.column(stop)
-        yield ACTIVITIES[IDLE].letter.ljust(canvas.cell) * ((first - column) // canvas.cell), IDLE
+        yield idle * ((first - column) // canvas.cell), IDLE
+        # A bar gives up its last column for the gap, unless it has only this one.
         length = max(last - first - canvas.gap, min(last - first, 1))
         yield _span_bar(activity, name, length), activity
         yield " " * (last - first - length), IDLE
@@ -253,7 +258,9 @@ def _shares(timeline: Timeline, device: int, canvas: _Canvas) -> Iterator[tuple[
     others = spans_besides_actions(timeline, device)
     spans_by_activity = [times[kinds == kind] for kind in range(len(KINDS))]
     spans_by_activity += [others[others[:, 0] == activity, 1:] for activity in range(EXCHANGE, IDLE)]
+    # The ticks of an activity in a column are those before its right edge without those before its left edge.
     ticks = np.stack([np.diff(np.interp(edges, *_ticks_before(spans))) for spans in spans_by_activity])
+    # All other ticks of a column are idle.
     ticks = np.vstack((ticks, np.diff(edges) - ticks.sum(axis=0)))
     for activity, columns in groupby(np.argmax(ticks, axis=0).tolist()):
         yield ACTIVITIES[activity].letter * len(list(columns)), activity
@@ -272,23 +279,25 @@ def _ticks_before(spans: IntArray) -> tuple[IntArray, IntArray]:
 def _axis(timeline: Timeline, canvas: _Canvas) -> str:
     """Cycles under their columns, every 1, 2 or 5 times a power of ten, with two blanks or more between them."""
     width = len(f"{timeline.makespan_cycles:,.0f}") + 2
-    steps = (lead * 10**power for power in count() for lead in (1, 2, 5))
     per_cycle = timeline.ticks_per_cycle
-    step = next(
-        step for step in steps if canvas.column(step * per_cycle) >= width or step * per_cycle > canvas.stop_tick
-    )
+    for step in (lead * 10**power for power in count() for lead in (1, 2, 5)):
+        if canvas.column(step * per_cycle) >= width or step * per_cycle > canvas.stop_tick:
+            break
     line = ""
     for cycle in range(0, canvas.stop_tick // per_cycle + 1, step):
         longer = f"{line:<{canvas.column(cycle * per_cycle)}}{cycle:,}"
-        line = longer if len(longer) <= canvas.n_columns else line
+        if len(longer) <= canvas.n_columns:
+            line = longer
     return line
 
 
 def _legend(timeline: Timeline, canvas: _Canvas) -> str:
-    shown = [kind for kind in range(len(KINDS)) if timeline.schedule.has(kind)]
-    others = [spans_besides_actions(timeline, device)[:, 0] for device in range(timeline.schedule.n_devices)]
+    schedule = timeline.schedule
+    others = [spans_besides_actions(timeline, device)[:, 0] for device in range(schedule.n_devices)]
+    shown = [kind for kind in range(len(KINDS)) if schedule.has(kind)]
     shown += np.unique(np.concatenate(others)).tolist()
-    names = "  ".join(f"{ACTIVITIES[activity].letter} {ACTIVITIES[activity].name}" for activity in [*shown, IDLE])
+    shown.append(IDLE)
+    names = "  ".join(f"{ACTIVITIES[activity].letter} {ACTIVITIES[activity].name}" for activity in shown)
     if canvas.gap is not None:
         return names
     cycles = timeline.makespan_cycles / canvas.n_columns

@@ -14,7 +14,6 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import format_bytes
-from autoauto.report.style import assumed_text
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION, Result
 from autoauto.space.objectives import Method, Objective
@@ -35,7 +34,7 @@ ALL = "all"
 
 
 def shown_knobs(summary: StudySummary) -> list[str]:
-    """The knobs that have a column in tables of cells: the two that every study has, and those that vary."""
+    """The knobs that have a column in tables of cells: the ones that every study shows, and all that vary."""
     names = {*of_every([cell.knobs for cell in summary.cells]), *varying_knobs(summary)}
     return [knob.name for knob in CELL_KNOBS if knob.name in names]
 
@@ -52,7 +51,9 @@ def knob_value(knobs: Knobs, name: str) -> str:
     ('off', '0.6')
     """
     value = flat_value(knobs, name)
-    return ("off", "on")[value] if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
 
 
 def compared_name(comparison: Comparison) -> str:
@@ -61,16 +62,17 @@ def compared_name(comparison: Comparison) -> str:
 
 
 def label(knobs: Knobs, names: Sequence[str]) -> str:
-    """A short name of a cell, made of the knobs that distinguish cells.
+    """A short name of a cell, made of the knobs that distinguish cells; the schedule comes first, without its name.
 
     >>> label(Knobs(2, 8), ["memory_proportion"]), label(Knobs(2, 8), [])
     ('memory 0.6', 'all')
     """
-    called = knobs.session.words.name
-    labels = {knob.name: knob.label or called(knob.name) for knob in CELL_KNOBS}
-    values = (f"{labels[name]} {knob_value(knobs, name)}" for name in names if name != "schedule")
-    schedule = [str(knobs.mode.order)] if "schedule" in names else []
-    return ", ".join([*schedule, *values]) or ALL
+    labels = {knob.name: knob.label for knob in CELL_KNOBS}
+    texts = [str(knobs.mode.order)] if "schedule" in names else []
+    for name in names:
+        if name != "schedule":
+            texts.append(f"{labels[name] or knobs.session.words.name(name)} {knob_value(knobs, name)}")
+    return ", ".join(texts) or ALL
 
 
 def head(name: str) -> str:
@@ -80,7 +82,9 @@ def head(name: str) -> str:
     ('memory\\nproportion', 'KV cache', 'tensor\\nparallel')
     """
     split = max(name.rfind("_"), name.rfind(" "))
-    return f"{name[:split]}\n{name[split + 1 :]}" if len(name) > MAX_HEAD and split > 0 else name
+    if len(name) <= MAX_HEAD or split <= 0:
+        return name
+    return f"{name[:split]}\n{name[split + 1 :]}"
 
 
 def configuration(knobs: Knobs) -> str:
@@ -89,8 +93,13 @@ def configuration(knobs: Knobs) -> str:
     >>> configuration(Knobs(2, 8))
     'n_ipu 2, memory_proportion 0.6, batch_size 8'
     """
-    names = [knob.name for knob in shown(knobs) if knob in CELL_KNOBS]
-    return ", ".join(f"{knobs.session.words.name(name)} {knob_value(knobs, name)}" for name in (*names, "batch_size"))
+    return _named_values(knobs, [*(knob.name for knob in shown(knobs) if knob in CELL_KNOBS), "batch_size"])
+
+
+def _named_values(knobs: Knobs, names: Iterable[str]) -> str:
+    """Knobs with their values, in the words of their target."""
+    called = knobs.session.words.name
+    return ", ".join(f"{called(name)} {knob_value(knobs, name)}" for name in names)
 
 
 def duration(cycles: float, clock_hz: float | None = None) -> str:
@@ -117,43 +126,45 @@ def difference(knobs: Knobs, winner: Knobs) -> str:
 
 
 def differing(knobs: Knobs, winner: Knobs, besides: str = "") -> str:
-    """The same of all knobs but one; empty where they are equal.
+    """The knobs in which a configuration differs from the winner, without one of them; empty where all others agree.
 
     >>> differing(Knobs(2, 8), Knobs(1, 8, replicas=2), "n_ipu"), differing(Knobs(2, 8), Knobs(1, 8), "n_ipu")
     ('replicas 1', '')
     """
     own, other = flat(knobs), flat(winner)
     names = [knob.name for knob in (*CELL_KNOBS, *_BATCH) if own[knob.name] != other[knob.name]]
-    return ", ".join(f"{knobs.session.words.name(name)} {knob_value(knobs, name)}" for name in names if name != besides)
+    return _named_values(knobs, [name for name in names if name != besides])
 
 
 def usage(knobs: Knobs) -> str:
-    """How a configuration uses its devices, in words.
+    """A few words on how replicas and pipelines use the devices; empty for one session on one device.
 
     >>> usage(Knobs(1, 8, replicas=4)), usage(Knobs(4, 8)), usage(Knobs(1, 8, replicas=4, cores_per_device=2))
     ('4 replicas of 1 device', 'one pipeline of 4 devices', '4 sessions of 2 cores')
     """
     if knobs.is_phased:
         return "in phases" if knobs.n_ipu == 1 else "the same phases on each"
-    words = knobs.session.words
+    words, is_alone = knobs.session.words, knobs.replicas == 1
     size = words.size(knobs.session.group_size)
     devices = f"{counted(knobs.n_ipu, words.device)}{size}"
-    if knobs.n_ipu > 1:
-        return f"one pipeline of {devices}" if knobs.replicas == 1 else f"{knobs.replicas} replicas of {devices}"
-    if size:
-        return f"one {words.device}{size}" if knobs.replicas == 1 else f"{knobs.replicas} {words.device}s{size}"
-    return f"{knobs.replicas} replicas of {devices}" if knobs.replicas > 1 else ""
+    if knobs.n_ipu > 1 and is_alone:
+        return f"one pipeline of {devices}"
+    if knobs.n_ipu == 1 and size:
+        return f"one {words.device}{size}" if is_alone else f"{knobs.replicas} {words.device}s{size}"
+    return "" if is_alone else f"{knobs.replicas} replicas of {devices}"
 
 
 def price_text(result: Result, sample: str) -> str:
-    """What samples cost by the prices that the user says; empty where nobody says one.
+    """The cost of samples by the prices of devices; empty if no price is known.
 
     >>> from autoauto.space.numbers import DeviceTotals
     >>> price_text(Result(1000.0, devices=DeviceTotals(2.5)), "token"), price_text(Result(1000.0), "token")
     ('$0.6944 a million tokens, $2.5 an hour', '')
     """
     usd = result.derived.get(USD_PER_MILLION)
-    return "" if usd is None else f"${usd:,.4g} a million {sample}s, ${result.devices.usd_per_hour:,.4g} an hour"
+    if usd is None:
+        return ""
+    return f"${usd:,.4g} a million {sample}s, ${result.devices.usd_per_hour:,.4g} an hour"
 
 
 def energy_text(result: Result, sample: str) -> str:
@@ -164,8 +175,9 @@ def energy_text(result: Result, sample: str) -> str:
     'at most 0.7 J a token, at a limit of 700 W'
     """
     joules = result.derived.get(MAX_JOULES)
-    limit = f"at a limit of {result.devices.power_limit_w or 0:,.4g} W"
-    return "" if joules is None else f"at most {joules:,.4g} J a {sample}, {limit}"
+    if joules is None:
+        return ""
+    return f"at most {joules:,.4g} J a {sample}, at a limit of {result.devices.power_limit_w:,.4g} W"
 
 
 def stage_devices(stage: Stage) -> str:
@@ -176,27 +188,41 @@ def stage_devices(stage: Stage) -> str:
 def headline(trial: Trial, origin: Origin | None, error: float | None = None) -> str:
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
 
-    With half the width of its confidence interval where it was measured several times, else with the ends of that of
-    its run, where it has one.
+    Args:
+        trial: the configuration.
+        origin: of the throughput; it is left out where it is None.
+        error: half the width of the confidence interval of several measurements. Without it the ends of the interval
+            of the run are shown, where it has one.
 
     >>> from autoauto.space.trial import Status
     >>> headline(Trial(Knobs(2, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
     '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
     """
     knobs = trial.knobs
+    texts: list[str] = []
     if has_groups(knobs):
-        return ", ".join(filter(None, [_tokens_text(trial, error), groups_text(knobs), origin]))
-    noun = knobs.session.words.unit
-    parts = []
+        texts += [_tokens_text(trial, error), groups_text(knobs)]
+    else:
+        texts.append(_samples_text(trial, error))
+    if origin is not None:
+        texts.append(origin)
+    return ", ".join(texts)
+
+
+def _samples_text(trial: Trial, error: float | None) -> str:
+    """Samples a second, on how many devices, and how these share the work."""
+    knobs, noun = trial.knobs, trial.knobs.session.words.unit
+    speeds = []
     if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
-        parts.append(f"{trial.replica_samples_per_s:,.1f} a replica")
+        speeds.append(f"{trial.replica_samples_per_s:,.1f} a replica")
     if knobs.n_devices > 1:
-        parts.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
-    how = "; ".join(filter(None, [usage(knobs), ", ".join(parts)]))
-    devices = counted(knobs.n_devices, noun)
-    value = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}{'' if error else run_interval(trial)}"
-    speed = f"{value} on {devices}{f' ({how})' if how else ''}"
-    return speed if origin is None else f"{speed}, {origin}"
+        speeds.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
+    how = "; ".join(filter(None, [usage(knobs), ", ".join(speeds)]))
+    speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}"
+    if not error:
+        speed += run_interval(trial)
+    devices = f"{speed} on {counted(knobs.n_devices, noun)}"
+    return f"{devices} ({how})" if how else devices
 
 
 def _tokens_text(trial: Trial, error: float | None) -> str:
@@ -229,21 +255,25 @@ def interval_text(ends: tuple[float, float] | None) -> str:
     >>> interval_text((6603.1, 10312)), interval_text(None)
     (' (6,600 to 10,300)', '')
     """
-    return f" ({' to '.join(map(three_digits, ends))})" if ends else ""
+    if ends is None:
+        return ""
+    low, high = ends
+    return f" ({three_digits(low)} to {three_digits(high)})"
 
 
 def answer_line(summary: StudySummary) -> str:
     """The answer of a study in a line: what its winner gives, measured where engines were."""
     assert summary.winner is not None
     record = summary.engine_measurements
-    row = record.best if record else None
-    if row is None:
+    if record is None or record.best is None:
         return headline(summary.winner, origin_of(summary), error_of(summary))
-    share, middle = row.turns[-1].half_width, row.tokens_per_s
-    ends = (middle * (1 - share), middle * (1 + share)) if share < 1 else None
-    forecast = f"forecast {speed_of(row.forecast.tokens_per_s.middle)}"
-    measured = f"{speed_of(middle)} tokens/s{interval_text(ends)}"
-    return f"{measured}, {groups_text(row.knobs)}, {Origin.MEASURED} ({forecast})"
+    row = record.best
+    middle, share = row.tokens_per_s, row.turns[-1].half_width
+    ends = None
+    if share < 1:  # else the interval would reach down to 0
+        ends = middle * (1 - share), middle * (1 + share)
+    measured = f"{speed_of(middle)} tokens/s{interval_text(ends)}, {groups_text(row.knobs)}, {Origin.MEASURED}"
+    return f"{measured} (forecast {speed_of(row.forecast.tokens_per_s.middle)})"
 
 
 def serving_text(knobs: Knobs) -> str:
@@ -253,17 +283,16 @@ def serving_text(knobs: Knobs) -> str:
     'TP2 PP1 x4 b8'
     """
     own = knobs.values
-    experts = f"EP{own['expert_parallel']}" if own["expert_parallel"] > 1 else ""
-    workers = f"+{own['prefill_workers']}xTP{own['prefill_tensor_parallel']}" if own["prefill_workers"] else ""
-    groups = (
-        f"TP{own['tensor_parallel']}",
-        experts,
-        f"PP{knobs.n_ipu}",
-        f"x{knobs.replicas}",
-        f"b{knobs.batch_size}",
-        workers,
-    )
-    return " ".join(map(str, filter(None, (own["engine"], own["precision"], *groups))))
+    words = [str(own["engine"])]
+    if own["precision"]:
+        words.append(str(own["precision"]))
+    words.append(f"TP{own['tensor_parallel']}")
+    if own["expert_parallel"] > 1:
+        words.append(f"EP{own['expert_parallel']}")
+    words += [f"PP{knobs.n_ipu}", f"x{knobs.replicas}", f"b{knobs.batch_size}"]
+    if own["prefill_workers"]:
+        words.append(f"+{own['prefill_workers']}xTP{own['prefill_tensor_parallel']}")
+    return " ".join(words)
 
 
 def time_text(seconds: float) -> str:
@@ -275,28 +304,39 @@ def time_text(seconds: float) -> str:
     return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
 
 
+def time_between_text(seconds: float, low_s: float | None, high_s: float | None) -> str:
+    """A duration, and in brackets the ends of the interval in which it lies, where they are known.
+
+    >>> time_between_text(0.05, 0.04, 0.0625), time_between_text(0.05, None, None)
+    ('50 ms (40 ms to 62.5 ms)', '50 ms')
+    """
+    if not low_s or not high_s:
+        return time_text(seconds)
+    return f"{time_text(seconds)} ({time_text(low_s)} to {time_text(high_s)})"
+
+
 def has_groups(knobs: Knobs) -> bool:
-    """Whether engines serve text on groups of GPUs."""
+    """True if the configuration is one of serving engines on groups of GPUs."""
     return "tensor_parallel" in knobs.values
 
 
 def groups_text(knobs: Knobs) -> str:
-    """How engines share out GPUs: those of a group, the groups of a pipeline, and pipelines side by side.
+    """The layout of engines on GPUs: GPUs of a group, groups of a pipeline, and pipelines side by side.
 
     >>> groups_text(Knobs(1, 8, replicas=4, tensor_parallel=2))
     'tensor parallel 2 x 1 stage x 4 replicas'
     >>> groups_text(Knobs(1, 8, tensor_parallel=2, prefill_workers=3))
     'tensor parallel 2 x 1 stage x 1 replica, and tensor parallel 1 x 3 prefill workers'
     """
-    replicas = " x ".join((_group_text(knobs, ""), counted(knobs.n_ipu, "stage"), counted(knobs.replicas, "replica")))
-    workers = knobs.values["prefill_workers"]
+    stages, workers = counted(knobs.n_ipu, "stage"), knobs.values["prefill_workers"]
+    replicas = f"{_group_text(knobs, '')} x {stages} x {counted(knobs.replicas, 'replica')}"
     if not workers:
         return replicas
     return f"{replicas}, and {_group_text(knobs, 'prefill_')} x {counted(workers, 'prefill worker')}"
 
 
 def _group_text(knobs: Knobs, pool: str) -> str:
-    """How GPUs of a group share a model, in a pool whose knobs begin so."""
+    """The ways in which GPUs of a group share a model; `pool` is the prefix of the knobs of a pool."""
     session = knobs.values
     group = f"tensor parallel {session[f'{pool}tensor_parallel']}"
     for name in ("attention_data_parallel", "expert_parallel"):
@@ -306,7 +346,7 @@ def _group_text(knobs: Knobs, pool: str) -> str:
 
 
 def prefill_text(trial: Trial) -> str:
-    """How prefill workers compute, and how keys and values move; of configurations that have some."""
+    """Batch and load of the prefill workers, and the time in which keys and values move to a replica."""
     own, tokens = trial.knobs.values, trial.tokens
     prompts = counted(own["prefill_batch_size"], "prompt")
     moved = time_text(tokens.kv_transfer_s or 0.0)
@@ -314,12 +354,14 @@ def prefill_text(trial: Trial) -> str:
 
 
 def measured_ratio(summary: StudySummary, choice: KnobChoice) -> float | None:
-    """Tokens/s of another value of a knob over those of the answer, where engines measured both; else None."""
+    """Tokens/s with another value of a knob, divided by the answer's; None unless engines measured both."""
     record = summary.engine_measurements
     if record is None or record.best is None:
         return None
-    row = next((row for row in record.rows if row.knobs == choice.knobs and row.is_measured), None)
-    return row.tokens_per_s / record.best.tokens_per_s if row else None
+    for row in record.rows:
+        if row.knobs == choice.knobs and row.is_measured:
+            return row.tokens_per_s / record.best.tokens_per_s
+    return None
 
 
 def speed_of(tokens_per_s: float) -> str:
@@ -341,7 +383,7 @@ def choice_text(choice: KnobChoice) -> str:
 
 
 def tie_text(choices: Iterable[KnobChoice]) -> str:
-    """What was not told apart from the winner, beside another batch size; empty without any.
+    """A line with the choices that tie with the winner, other batch sizes aside; empty without any.
 
     >>> tie_text([KnobChoice("n_ipu", 2, Knobs(2, 8, tensor_parallel=4), 1.0, 1.02, is_tie=True)])
     'not told apart from it: stages 2 (x 1.02)'
@@ -377,7 +419,8 @@ def objective_unit(objective: Objective, configurations: Iterable[Knobs]) -> str
     'GPU ns / sample'
     """
     some = list(configurations)
-    return _unit_in(objective, words_of(some), some[0].mode.sample if some else "sample")
+    sample = some[0].mode.sample if some else "sample"
+    return _unit_in(objective, words_of(some), sample)
 
 
 def stored_unit(objectives: str, target: str, *, is_text: bool) -> str:
@@ -387,7 +430,8 @@ def stored_unit(objectives: str, target: str, *, is_text: bool) -> str:
     ('tokens/s', 'cycles x n_ipu / sample')
     """
     words = words_of_target(re.split(r"\W", target, maxsplit=1)[0])
-    return _unit_in(Objective(objectives.partition(",")[0]), words, "token" if is_text else "sample")
+    sample = "token" if is_text else "sample"
+    return _unit_in(Objective(objectives.partition(",")[0]), words, sample)
 
 
 def _unit_in(objective: Objective, words: TargetWords, sample: str) -> str:
@@ -399,7 +443,7 @@ def _unit_in(objective: Objective, words: TargetWords, sample: str) -> str:
 
 
 def words_of(configurations: Iterable[Knobs]) -> TargetWords:
-    """The words of their target; those of no particular target without any.
+    """The words of the configurations' target; of no configuration, general words.
 
     >>> words_of([Knobs(1, 8, tensor_parallel=2)]).name("n_ipu"), words_of([]).name("n_ipu")
     ('stages', 'n_ipu')
@@ -410,19 +454,20 @@ def words_of(configurations: Iterable[Knobs]) -> TargetWords:
 
 def error_of(summary: StudySummary) -> float | None:
     """Half the width of the confidence interval of the winner's throughput; None for a single measurement."""
-    speed = summary.verification and summary.verification.winner.speed
-    return speed.error if speed else None
+    if summary.verification is None or summary.verification.winner.speed is None:
+        return None
+    return summary.verification.winner.speed.error
 
 
 def origin_of(summary: StudySummary) -> Origin:
-    """The origin of the winner's numbers, for example "measured"; without a winner that of the trials."""
+    """The origin of the winner's numbers, for example "measured"; without a winner, of all trials."""
     if summary.winner is not None and summary.winner.origin is not None:
         return summary.winner.origin
     return studied_origin(summary.attributes)
 
 
 def trials_origin(summary: StudySummary) -> str:
-    """The origins of the numbers of all trials in words: engines may have measured some of those that are modelled."""
+    """The origins of all trials' numbers in words; there are two if engines measured some of the modelled trials."""
     studied = studied_origin(summary.attributes)
     others = [trial.origin for trial in summary.trials if trial.origin is not None]
     return " and ".join(dict.fromkeys([studied, *others]))
@@ -454,11 +499,12 @@ def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
     shown_hz = shown_clock(summary)
     if shown_hz is not None or ran_on_devices(summary):
         return shown_hz
+    # The throughput is clock * samples / cycles, so the clock follows from it and the cycles of all these samples.
     knobs, plan = finalist.knobs, finalist.plan
-    steps = knobs.mode.n_micro_batches if knobs.training else 1
-    host_cycles = steps * plan.host_bound_cycles
-    cycles = max(finalist.step.makespan_cycles or plan.mean_cost_cycles, host_cycles)
-    return finalist.samples_per_s * cycles / knobs.n_samples
+    n_steps = knobs.mode.n_micro_batches if knobs.training else 1
+    cycles = finalist.step.makespan_cycles or plan.mean_cost_cycles
+    slowest_cycles = max(cycles, n_steps * plan.host_bound_cycles)
+    return finalist.samples_per_s * slowest_cycles / knobs.n_samples
 
 
 def speed_text(speed: Interval, unit: str = "samples/s") -> str:
@@ -469,9 +515,9 @@ def speed_text(speed: Interval, unit: str = "samples/s") -> str:
     >>> speed_text(Interval(1234.56, None), "tokens/s")
     '1,235'
     """
-    if unit == "tokens/s" and speed.error is None:
-        return speed_of(speed.mean)
-    return f"{speed.mean:,.1f}" + ("" if speed.error is None else f" ± {speed.error:,.1f}")
+    if speed.error is not None:
+        return f"{speed.mean:,.1f} ± {speed.error:,.1f}"
+    return speed_of(speed.mean) if unit == "tokens/s" else f"{speed.mean:,.1f}"
 
 
 def timeline_title(timeline: Timeline) -> str:
@@ -490,7 +536,7 @@ def counted(n: int, what: str, plural: str = "s") -> str:
 
 
 def shows_stage(schedule: Schedule) -> bool:
-    """Whether names of actions need the stage, as in "2F0", because a device runs stages other than its own number."""
+    """True if names of actions need the stage, as in "2F0": a device runs a stage that has not the device's number."""
     stages = map(schedule.codes.stages, schedule.programs)
     return any(bool((of_device != device).any()) for device, of_device in enumerate(stages))
 
@@ -504,34 +550,35 @@ def action_name(action: Action, with_stage: bool) -> str:
     return str(action) if with_stage else f"{action.kind}{action.micro_batch}"
 
 
-def notes_text(summary: StudySummary) -> str:
-    """What was assumed of the model and the numbers of a study, one line; nothing when there is nothing."""
-    return assumed_text(summary.notes)
-
-
 def outside_text(summary: StudySummary) -> str:
-    """How many trials of a study its answer leaves out, and why, one line; nothing when there are none."""
+    """A line on how many trials of a study its answer leaves out, and why; empty if there are none."""
     n_outside, n_foreign = summary.left_out
-    which = "1 further trial of the study lies" if n_outside == 1 else f"{n_outside:,} further trials of the study lie"
-    others = "1 trial is" if n_foreign == 1 else f"{n_foreign:,} trials are"
-    said = [f"{which} outside the space of its last search"] if n_outside else []
-    said += [f"{others} left out: of another program, or edited"] if n_foreign else []
-    return "; ".join(said)
+    texts = []
+    if n_outside == 1:
+        texts.append("1 further trial of the study lies outside the space of its last search")
+    elif n_outside:
+        texts.append(f"{n_outside:,} further trials of the study lie outside the space of its last search")
+    if n_foreign:
+        trials = "1 trial is" if n_foreign == 1 else f"{n_foreign:,} trials are"
+        texts.append(f"{trials} left out: of another program, or edited")
+    return "; ".join(texts)
 
 
 def decoder_lines(file: DecoderFile) -> tuple[str, ...]:
-    """What the header of a file with a decoder says, a line each."""
-    decoder = file.decoder
+    """Lines on a decoder and its file, from the header of the file."""
+    decoder, experts = file.decoder, file.decoder.experts
     heads = f"{decoder.n_heads} heads of {decoder.head_size}, {decoder.n_kv_heads} of keys and values"
     wide = f"{decoder.intermediate_size:,} wide between"
-    if (experts := decoder.experts) is not None:
+    if experts is not None:
         wide = f"{experts.n_experts} experts {experts.intermediate_size:,} wide, {experts.n_chosen} of them for a token"
-    tied = ", one matrix for embedding and head" if decoder.is_tied else ""
-    longest = decoder.checkpoint.max_length
-    context = "" if longest is None else f", sequences of up to {longest:,}"
+    tokens = f"tokens: {decoder.vocabulary_size:,} in the vocabulary"
+    if decoder.checkpoint.max_length is not None:
+        tokens += f", sequences of up to {decoder.checkpoint.max_length:,}"
+    if decoder.is_tied:
+        tokens += ", one matrix for embedding and head"
     return (
         f"{decoder.name}: a decoder of architecture {decoder.architecture}, most weights in {file.weights}, "
         f"{format_bytes(file.n_bytes)}",
         f"blocks: {decoder.n_layers}, {decoder.hidden_size:,} wide; {heads}; {wide}",
-        f"tokens: {decoder.vocabulary_size:,} in the vocabulary{context}{tied}",
+        tokens,
     )

@@ -6,7 +6,6 @@ The exact optimum of max compute + max transfer.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -86,30 +85,13 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.model_info is None:
         return _plan_model(args)
-    _check_unused(args, (*MODEL_ARGUMENTS, *PROFILE_OPTIONS))
     return _plan_profile(args)
-
-
-def _check_unused(args: argparse.Namespace, names: Iterable[str]) -> None:
-    """Refuse arguments that a profile does not use.
-
-    Raises:
-        BadInput: some of them have other values than their defaults.
-    """
-    given = [name for name in names if getattr(args, name, None) != args.defaults[name]]
-    if given:
-        raise BadInput(f"a profile comes with its model and options, got {', '.join(given)} too; leave them out")
 
 
 def _plan_model(args: argparse.Namespace) -> int:
     """Plan a model that is profiled here."""
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
-    if knobs.mode.stage_replicas and requested_query(args) is not best_plan:
-        raise BadInput("stage replicas have the best plan only; leave the other query out")
-    chooses = not has_one_stage_each(knobs.step) or knobs.mode.recompute is Recompute.AUTO
-    if chooses and requested_query(args) is not best_plan:
-        raise BadInput("several stages a device and recompute auto have the best plan only; leave the other query out")
     if requested_query(args) is best_plan:
         try:
             gap, plan = flow.gap(knobs), flow.predict(knobs)
@@ -118,6 +100,10 @@ def _plan_model(args: argparse.Namespace) -> int:
         if gap > 0:
             warn(f"no plan costs more than {100 * gap:.1f} % less")
         return show_plan(args, flow, knobs, plan, Origin.ESTIMATED)
+    if knobs.mode.stage_replicas:
+        raise BadInput("stage replicas have the best plan only; leave the other query out")
+    if not has_one_stage_each(knobs.step) or knobs.mode.recompute is Recompute.AUTO:
+        raise BadInput("several stages a device and recompute auto have the best plan only; leave the other query out")
     context = describe_configuration(flow, knobs) | {"source": Origin.ESTIMATED}
     table, clock_hz = flow.table(knobs), flow.cluster.clock_hz
     subject = QuerySubject(table, flow.setting.names, clock_hz, knobs.batch_size, flow.setting.shown_clock_hz)
@@ -125,11 +111,18 @@ def _plan_model(args: argparse.Namespace) -> int:
 
 
 def _plan_profile(args: argparse.Namespace) -> int:
-    """Plan a profile from a file."""
+    """Plan a profile from a file.
+
+    Raises:
+        BadInput: an argument that a profile does not use has another value than its default.
+    """
     from autoauto.estimate.table import cost_table
     from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, read_profile
     from autoauto.records.files.json import read_json
 
+    given = [name for name, default in args.defaults.items() if getattr(args, name, None) != default]
+    if given:
+        raise BadInput(f"a profile comes with its model and options, got {', '.join(given)} too; leave them out")
     cluster = cluster_from_auto_pipeline(read_json(args.cluster_info), str(args.cluster_info))
     profile = read_profile(args.model_info)
     proportion = DEFAULT_PLANNING_PROPORTION if args.planning_proportion is None else args.planning_proportion

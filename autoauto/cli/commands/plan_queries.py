@@ -23,7 +23,7 @@ MAX_CHUNKS = 1_000  # a device; each needs a layer of its own, and a row in tabl
 
 
 class QuerySubject(NamedTuple):
-    """What is planned.
+    """The subject of a query: costs of layers, their names and units.
 
     Attributes:
         table: the costs of all ranges of layers.

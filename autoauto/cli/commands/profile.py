@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.cli.options.model import add_knobs, add_model, open_flow, requested_knobs
 from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
@@ -115,7 +115,7 @@ def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
     index = layer_index(flow.graph, args.layer)
     name, rows = flow.setting.names[index], sweep(flow, knobs, index)
     if args.json:
-        print_json(sweep_record(rows, name))
+        print_json({"layer": name, "sweep": [row._asdict() for row in rows]})
     else:
         show(sweep_table(rows, name))
     return 0
@@ -179,21 +179,18 @@ def layer_index(graph: LayerGraph, name: str | None) -> int:
     """
     if name is None:
         return max(range(len(graph)), key=lambda index: _weight_elements(graph, index))
-    indices = [index for index, layer in enumerate(graph.layers) if layer.name == name]
-    if not indices:
-        raise BadInput(f"--layer must name a layer of {graph.name}, got {name!r}; `autoauto profile` prints names")
-    return indices[0]
+    for index, layer in enumerate(graph.layers):
+        if layer.name == name:
+            return index
+    raise BadInput(f"--layer must name a layer of {graph.name}, got {name!r}; `autoauto profile` prints names")
 
 
 def _weight_elements(graph: LayerGraph, index: int) -> int:
+    """The elements of the weights of a product; 0 for a layer that is none."""
     layer = graph.layers[index]
-    is_product = layer.op in {"Conv", "Gemm", "MatMul"}
-    return is_product * sum(graph.tensors[weight].n_elements(1) for weight in layer.weights)
-
-
-def sweep_record(rows: list[SweepRow], layer: str) -> dict[str, Any]:
-    """A sweep as plain values."""
-    return {"layer": layer, "sweep": [row._asdict() for row in rows]}
+    if layer.op not in {"Conv", "Gemm", "MatMul"}:
+        return 0
+    return sum(graph.tensors[weight].n_elements(1) for weight in layer.weights)
 
 
 def sweep_table(rows: list[SweepRow], layer: str) -> Table:
@@ -208,17 +205,18 @@ def sweep_table(rows: list[SweepRow], layer: str) -> Table:
         Column("layer\ncycles", "cycles"),
         Column("temporary\na tile", "temporary_bytes"),
     )
-    values = (
-        (
-            f"{row.memory_proportion:g}",
-            "no fit" if row.cycles is None else row.cycles,
-            ("-" if row.temporary_bytes is None else format_bytes(row.temporary_bytes))
-            + (f" {row.n_unbounded}*" if row.n_unbounded else ""),
-            row.layer_cycles,
-            format_bytes(row.layer_tile_bytes) + ("" if row.layer_is_bounded else " *"),
-        )
-        for row in rows
-    )
+    values = []
+    for row in rows:
+        temporary = "-" if row.temporary_bytes is None else format_bytes(row.temporary_bytes)
+        if row.n_unbounded:
+            temporary += f" {row.n_unbounded}*"
+        of_layer = format_bytes(row.layer_tile_bytes)
+        if not row.layer_is_bounded:
+            of_layer += " *"
+        cycles = "no fit" if row.cycles is None else row.cycles
+        values.append((f"{row.memory_proportion:g}", cycles, temporary, row.layer_cycles, of_layer))
     title = f"The bound on temporary memory, all layers and {layer}"
-    star = "N*: N products for which no plan meets the bound, planned without it as Poplar does"
-    return Table(title, columns, tuple(values), star if any(row.n_unbounded for row in rows) else "")
+    star = ""
+    if any(row.n_unbounded for row in rows):
+        star = "N*: N products for which no plan meets the bound, planned without it as Poplar does"
+    return Table(title, columns, tuple(values), star)

@@ -19,7 +19,7 @@ LOOK_S = 5.0
 
 
 class WhenBusy(StrEnum):
-    """What to do while the load of the machine exceeds its cores."""
+    """The reaction to a machine whose load exceeds its cores."""
 
     WARN = "warn"
     WAIT = "wait"

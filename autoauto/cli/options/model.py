@@ -48,16 +48,16 @@ if TYPE_CHECKING:
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add a target, a cluster, and how both are used."""
     default = TARGETS[DEFAULT_TARGET]
-    others = [entry for entry in TARGETS.values() if entry is not default]
-    clusters, precisions = (
-        "".join(f", or {getattr(entry, name)} for --target {entry.name}" for entry in others)
-        for name in ("default_cluster", "default_precision")
-    )
+    summaries, clusters, precisions = [], "", ""
+    for entry in TARGETS.values():
+        summaries.append(f"{entry.name}: {entry.summary}")
+        if entry is not default:
+            clusters += f", or {entry.default_cluster} for --target {entry.name}"
+            precisions += f", or {entry.default_precision} for --target {entry.name}"
     parser.add_argument(
         "--target",
         choices=sorted([*TARGETS, "cpu"]),
-        help="; ".join(f"{entry.name}: {entry.summary}" for entry in TARGETS.values())
-        + f"; cpu is host; default: the one that the cluster is for, else {DEFAULT_TARGET}",
+        help=f"{'; '.join(summaries)}; cpu is host; default: the one that the cluster is for, else {DEFAULT_TARGET}",
     )
     parser.add_argument(
         "--cluster",
@@ -238,9 +238,10 @@ def add_knobs(parser: argparse.ArgumentParser, without: Collection[str] = ()) ->
 def add_space(parser: argparse.ArgumentParser) -> None:
     """Add the values that every knob may have in a search."""
     _add_mode(parser)
-    for knob in (knob for knob in KNOBS if knob.name not in _OF_TARGETS):
-        several = f"{knob.help}; several with commas; default {knob.default_help[1]}"
-        _add_knob(parser, knob, knob.metavar, several)
+    for knob in KNOBS:
+        if knob.name not in _OF_TARGETS:
+            several = f"{knob.help}; several with commas; default {knob.default_help[1]}"
+            _add_knob(parser, knob, knob.metavar, several)
 
 
 def add_knob(parser: argparse.ArgumentParser, name: str, what: str = "") -> None:
@@ -260,9 +261,10 @@ def _add_mode(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_knob(parser: argparse.ArgumentParser, knob: Knob, metavar: str, text: str) -> None:
-    kind = knob.domain.kind
-    words = knob.domain.words
-    read = choices_of(words) if kind is str else switches_or(words) if words else _READERS[kind]
+    kind, words = knob.domain.kind, knob.domain.words
+    read = _READERS.get(kind) or choices_of(words)
+    if kind is not str and words:
+        read = switches_or(words)
     alone: dict[str, Any] = {"nargs": "?", "const": (True,)} if kind is bool else {}
     short = [f"--{word}" for word, name in SHORT_NAMES.items() if name == knob.name]
     parser.add_argument(knob.option, *short, type=read, metavar=metavar, help=text, **alone)
@@ -275,7 +277,7 @@ _READERS: dict[type, Callable[[str], tuple[Any, ...]]] = {int: integers, float: 
 
 
 def one_value(args: argparse.Namespace, name: str) -> Any:
-    """The value of a knob, by default that of the table.
+    """The single value of a knob; its default if none is given.
 
     Raises:
         BadInput: several values.
@@ -320,6 +322,7 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         if "runtime" not in given:
             searched = (knob for kind in flow.traits.sessions for knob in kind.knobs if knob.searched)
             defaults |= {knob.name: (knob.default,) for knob in searched}
+        # Of the values that a search tries by default, the first is that of a single configuration.
         defaults |= {name: values[:1] for name, values in flow.traits.space.items()}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:
         raise BadInput(f"one configuration has one {' and one '.join(several)}, got several; try search")
@@ -331,8 +334,12 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
 
 
 PROFILE_OPTIONS = (
-    *("profile", "profile_format", "profile_details"),
-    *("devices", "device_memory_gib", "link_gb_per_s"),
+    "profile",
+    "profile_format",
+    "profile_details",
+    "devices",
+    "device_memory_gib",
+    "link_gb_per_s",
 )
 """The arguments of a profile and its devices."""
 

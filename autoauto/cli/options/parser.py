@@ -12,33 +12,16 @@ from autoauto.records.errors import BadInput, did_you_mean
 
 _KNOBS = "space, or one configuration of it"
 _GROUPS = {
-    "model and cluster": (
-        *(
-            "model",
-            "shape",
-            "batch_axis",
-            "state",
-            "config",
-            "target",
-            "cluster",
-            "gpus",
-            "precision",
-            "headroom",
-            "device_memory_gib",
-        ),
-        *("period", "overlap", "cut_at", "estimator", "planning_proportion"),
-    ),
-    _KNOBS: ("mode", "global_batch", "io_mode", "io_tiles"),  # and the knobs, see `_groups`
-    "objective and constraints": ("objective", "constraints", "max_latency_s", "max_ttft_ms", "max_tpot_ms"),
-    "measuring": (
-        *("method", "n_measurements", "noise", "repeats", "quick", "strict", "try", "time_budget", "busy", "dry_run"),
-        *("measure", "measure_flips", "launch", "endpoint", "launch_timeout", "measure_on"),
-        *("workers", "time_limit", "memory_limit", "executor", "idle", "labels", "max_running"),
-    ),
-    "storage": ("study", "study_name", "storage", "server", "resume", "artifacts"),
-    "output": ("to", "output", "check", "html", "trace", "csv", "parquet", "format", "top", "log", "json"),
+    "model and cluster": "model shape batch_axis state config target cluster gpus precision headroom device_memory_gib "
+    "period overlap cut_at estimator planning_proportion",
+    _KNOBS: "mode global_batch io_mode io_tiles",  # and the knobs, see `_groups`
+    "objective and constraints": "objective constraints max_latency_s max_ttft_ms max_tpot_ms",
+    "measuring": "method n_measurements noise repeats quick strict try time_budget busy dry_run measure measure_flips "
+    "launch endpoint launch_timeout measure_on workers time_limit memory_limit executor idle labels max_running",
+    "storage": "study study_name storage server resume artifacts",
+    "output": "to output check html trace csv parquet format top log json",
 }
-"""The groups of the help, and the arguments in each; the groups of a target or of profiles follow them."""
+"""The groups of the help, and the names of the arguments in each; the groups of a target or of profiles follow them."""
 _MANY = 14
 """A command that has a target and more options has a short help, too."""
 
@@ -78,18 +61,19 @@ class Parser(argparse.ArgumentParser):
 
     def unknown(self, words: Sequence[str]) -> BadInput:
         """The error of arguments that a command does not have."""
-        options = [option for action in self._actions for option in action.option_strings]
-        word = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
-        hint = did_you_mean(word, options if word.startswith("-") else ())
-        what = f"there is no option {word!r}" if word.startswith("-") else f"there is one argument too many, {word!r}"
-        return self._bad("; ".join(filter(None, [what, hint])))
+        options = [word.partition("=")[0] for word in words if word.startswith("-")]
+        if not options:
+            return self._bad(f"there is one argument too many, {words[0].partition('=')[0]!r}")
+        hint = did_you_mean(options[0], self._option_string_actions)
+        return self._bad("; ".join(filter(None, [f"there is no option {options[0]!r}", hint])))
 
     def error(self, message: str) -> NoReturn:
         """Raise the message of argparse as a BadInput."""
         raise self._bad(message)
 
     def _bad(self, message: str) -> BadInput:
-        return BadInput(f"{message}{'' if message.endswith('?') else ';'} see {self.prog} --help")
+        end = "" if message.endswith("?") else ";"
+        return BadInput(f"{message}{end} see {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = list(action.choices or ())
@@ -101,7 +85,7 @@ class Parser(argparse.ArgumentParser):
         raise argparse.ArgumentError(action, "; ".join(filter(None, [f"{_one_of(choices)}, got {value!r}", hint])))
 
     def format_help(self, show_all: bool = False) -> str:
-        """The help: of a command with many options only those that most people need, unless all are to be shown."""
+        """The help. A command with many options shows only common ones, unless all are to be shown."""
         actions = self.explained
         has_target = any(action.dest == "target" for action in actions)
         show_all = show_all or not has_target or len(actions) <= _MANY
@@ -111,7 +95,8 @@ class Parser(argparse.ArgumentParser):
 
             shown = short_help(actions, self._words)
         formatter = self._get_formatter()
-        formatter.add_usage(" ".join([self.prog, *_positionals(actions), "[OPTION ...]"]), [], [])
+        usage = [self.prog, *_positionals(actions), "[OPTION ...]"]
+        formatter.add_usage(" ".join(usage), [], [])
         formatter.add_text(self.description)
         for title, of_group in self.sections(shown):
             formatter.start_section(title)
@@ -119,9 +104,10 @@ class Parser(argparse.ArgumentParser):
             formatter.end_section()
         if not show_all:
             formatter.add_text(f"{self.prog} --help-all shows {len(actions) - len(shown)} more options")
-            for action in (action for action in actions if action.dest == "target"):
-                names = "|".join(action.choices or ())
-                formatter.add_text(f"{self.prog} --target {names} --help shows what one target uses")
+            for action in actions:
+                if action.dest == "target":
+                    names = "|".join(action.choices or ())
+                    formatter.add_text(f"{self.prog} --target {names} --help shows what one target uses")
         return formatter.format_help() + self._example()
 
     def _example(self) -> str:
@@ -130,10 +116,10 @@ class Parser(argparse.ArgumentParser):
 
         if self.epilog is None:
             return ""
-        width = get_terminal_size().columns
-        is_short = len(f"example: {self.epilog}") <= width
-        lines = [f"example: {self.epilog}"] if is_short else ["example:", *broken_command(self.epilog, width)]
-        return "\n".join(["", *lines, ""])
+        example, width = f"example: {self.epilog}", get_terminal_size().columns
+        if len(example) > width:
+            example = "\n".join(["example:", *broken_command(self.epilog, width)])
+        return f"\n{example}\n"
 
     @property
     def explained(self) -> list[argparse.Action]:
@@ -141,15 +127,15 @@ class Parser(argparse.ArgumentParser):
         return [action for action in self._actions if action.help != argparse.SUPPRESS]
 
     def sections(self, shown: Sequence[argparse.Action]) -> Iterator[tuple[str | None, list[argparse.Action]]]:
-        """The groups that are not empty, with their titles: ours, those that a command made itself, the rest."""
+        """Titles and arguments of the groups that are not empty: common ones, those of the command, and the rest."""
         yield from self._commands()
         positionals, rest, *own = self._action_groups
-        groups = _groups()
-        grouped = {dest for names in groups.values() for dest in names}
         plain = [*positionals._group_actions, *rest._group_actions]
+        grouped: set[str] = set()
         sections: list[tuple[str | None, list[argparse.Action]]] = []
-        for title, names in groups.items():
+        for title, names in _groups().items():
             sections.append((title, [action for action in plain if action.dest in names]))
+            grouped |= names
         for group in own:
             if group is not self._subparsers:  # commands have groups of their own, above
                 sections.append((group.title, group._group_actions))
@@ -166,11 +152,13 @@ class Parser(argparse.ArgumentParser):
             yield title, [lines[name] for name in names]
 
 
-def _groups() -> dict[str, tuple[str, ...]]:
+def _groups() -> dict[str, set[str]]:
     """The groups with the names of all knobs, which are imported for a help only."""
     from autoauto.space.table import KNOBS
 
-    return {**_GROUPS, _KNOBS: (*_GROUPS[_KNOBS], *(knob.name for knob in KNOBS if knob.name != "precision"))}
+    groups = {title: set(names.split()) for title, names in _GROUPS.items()}
+    groups[_KNOBS] |= {knob.name for knob in KNOBS} - {"precision"}
+    return groups
 
 
 class _HelpAll(argparse.Action):

@@ -32,7 +32,7 @@ def add_server(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def server_of(args: argparse.Namespace) -> Client:
-    """The server that a command names, which says when it waits.
+    """A client of the server that a command names; it prints a line when it waits.
 
     Raises:
         BadInput: it is no URL of HTTP.
@@ -43,7 +43,7 @@ def server_of(args: argparse.Namespace) -> Client:
 
 
 def is_on_server(args: argparse.Namespace) -> bool:
-    """Whether a command is for a server; a database that is given counts more than a variable.
+    """True if a command is for a server: by --server, or by the variable if no database is given.
 
     Raises:
         BadInput: both are given.
@@ -129,7 +129,7 @@ def user_proxy(args: argparse.Namespace) -> UserProxy | None:
 
 
 def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """How requests come by TLS; None where they do not.
+    """The TLS context of the server's certificate; None without one.
 
     Raises:
         BadInput: a file is missing, or is no certificate or key.

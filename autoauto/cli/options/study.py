@@ -33,6 +33,13 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def storage_words(storage: str) -> list[str]:
+    """The option that names a database in a command to copy, without its password; none for the default one."""
+    from autoauto.study.store.database import shown_storage
+
+    return [] if storage == DEFAULT_STORAGE else ["--storage", shown_storage(storage)]
+
+
 def add_study(parser: argparse.ArgumentParser) -> None:
     """Add an existing study, and its database."""
     parser.add_argument("study", nargs="?", metavar="STUDY", help=STUDY_HELP)
@@ -40,7 +47,7 @@ def add_study(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_name(storage: str, part: str | None) -> str:
-    """The full name of a study; one line on stderr says which one where its full name was not given.
+    """The full name of a study; if only a part of it was given, a line on stderr says which study it is.
 
     Raises:
         BadInput: no such study or database, or several studies are meant.
@@ -71,7 +78,7 @@ def requested_study(args: argparse.Namespace) -> Study:
 
 
 def summary_to_report(args: argparse.Namespace, study: Study) -> StudySummary:
-    """What is known of a study, with what auto_pipeline would choose: its first report asks the estimate for that.
+    """The summary of a study, with the choice of auto_pipeline, which the first report of a study computes.
 
     A line on stderr says where the model cannot be opened here.
     """
@@ -181,6 +188,7 @@ def bounds_of(args: argparse.Namespace) -> Bounds:
     """The limits of a measurement."""
     from autoauto.study.execution.process import Bounds
 
-    return Bounds(
-        args.time_limit, None if args.memory_limit is None else int(min(args.memory_limit * _GIB, _MAX_BYTES))
-    )
+    memory_bytes = None
+    if args.memory_limit is not None:
+        memory_bytes = int(min(args.memory_limit * _GIB, _MAX_BYTES))
+    return Bounds(args.time_limit, memory_bytes)

@@ -86,11 +86,8 @@ def share(text: str) -> float:
     >>> share("0.01")
     0.01
     """
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0.0 <= value < 1.0:
+    value = _finite(text)
+    if value is None or not 0.0 <= value < 1.0:
         raise argparse.ArgumentTypeError(f"a share must be a number from 0 to below 1, got {text!r}")
     return value
 
@@ -101,19 +98,22 @@ def integers(text: str) -> tuple[int, ...]:
     >>> integers("1,2,4"), integers("3:5")
     ((1, 2, 4), (3, 4, 5))
     """
-    first, colon, last = text.partition(":")
+    _, colon, _ = text.partition(":")
     try:
-        ends = [int(first), int(last)] if colon else []
-        values = () if colon else tuple(map(int, text.split(",")))
+        numbers = [int(number) for number in (text.split(":", 1) if colon else text.split(","))]
     except ValueError:
         raise argparse.ArgumentTypeError(f"integers are written 1,2,4 or 1:128, got {text!r:.60}") from None
-    if colon and ends[0] > ends[1]:
-        hint = f"try {ends[1]}:{ends[0]}" if ends[1] > 0 else "try 1:128"
-        raise argparse.ArgumentTypeError(f"a range is written FIRST:LAST, the smaller first, got {text!r:.60}; {hint}")
-    n_values = ends[1] - ends[0] + 1 if colon else len(values)
-    if not 0 < n_values <= MAX_VALUES:
+    n_values = len(numbers)
+    if colon:
+        first, last = numbers
+        n_values = last - first + 1
+        if n_values < 1:
+            hint = f"try {last}:{first}" if last > 0 else "try 1:128"
+            mistake = f"a range is written FIRST:LAST, the smaller first, got {text!r:.60}"
+            raise argparse.ArgumentTypeError(f"{mistake}; {hint}")
+    if n_values > MAX_VALUES:  # before they are made
         raise argparse.ArgumentTypeError(f"a knob takes 1 to {MAX_VALUES:,} values, got {n_values:,} in {text!r:.60}")
-    return tuple(range(ends[0], ends[1] + 1)) if colon else values
+    return tuple(range(first, last + 1)) if colon else tuple(numbers)
 
 
 def proportions(text: str) -> tuple[float | str, ...]:
@@ -122,13 +122,16 @@ def proportions(text: str) -> tuple[float | str, ...]:
     >>> proportions("0.3,1"), proportions("0.6,.15:0.25")
     ((0.3, 1.0), (0.6, '0.15:0.25'))
     """
+    values: list[float | str] = []
     try:
-        items = [[float(number) for number in item.split(":")] for item in text.split(",")]
+        for item in text.split(","):
+            numbers = [float(number) for number in item.split(":")]
+            values.append(numbers[0] if len(numbers) == 1 else text_by_device(numbers))
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"proportions are written 0.3,0.6,1.0, or for each device 0.15:0.25, got {text!r}"
         ) from None
-    return tuple(item[0] if len(item) == 1 else text_by_device(item) for item in items)
+    return tuple(values)
 
 
 def switches(text: str) -> tuple[bool, ...]:
@@ -168,14 +171,15 @@ def choices_of(known: Sequence[Choice]) -> Callable[[str], tuple[Choice, ...]]:
     >>> choices_of((Order.GPIPE, Order.ONE_F_ONE_B))("gpipe,1f1b")
     (<Order.GPIPE: 'gpipe'>, <Order.ONE_F_ONE_B: '1f1b'>)
     """
+    choices = {str(choice): choice for choice in known}
 
     def read(text: str) -> tuple[Choice, ...]:
         words = text.split(",")
-        if wrong := [word for word in words if word not in set(known)]:
+        if wrong := [word for word in words if word not in choices]:
             hint = did_you_mean(wrong[0], known)
             message = f"one or more of {', '.join(known)}, got {text!r}"
             raise argparse.ArgumentTypeError("; ".join(filter(None, [message, hint])))
-        return tuple(choice for word in words for choice in known if choice == word)
+        return tuple(choices[word] for word in words)
 
     return read
 

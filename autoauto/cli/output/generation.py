@@ -19,16 +19,16 @@ from autoauto.space.trial import Trial
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.plans.plan import Plan
-    from autoauto.space.engine_measurements import EngineRow
+    from autoauto.space.engine_measurements import EngineMeasurements, EngineRow
     from autoauto.space.study_summary import StudySummary
 
 
 def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
-    """What it gives, and the bytes of the fullest GPU of every stage, as plain values; nothing in other modes."""
+    """Speeds, latencies and memory of a configuration that generates text, as plain values; empty in other modes."""
     tokens = trial.result.of_mode
     if not isinstance(trial.knobs.mode, Generation) or not isinstance(tokens, TokenResult):
         return {}
-    return {
+    described: dict[str, Any] = {
         "tokens_per_s": tokens.tokens_per_s,
         "tokens_per_s_per_device": tokens.tokens_per_s / trial.knobs.n_devices,
         "requests_per_s": tokens.tokens_per_s / trial.knobs.mode.output_tokens,
@@ -38,20 +38,14 @@ def describe_generation(trial: Trial, plan: Plan) -> dict[str, Any]:
         **_intervals(tokens),
         "kv_cache_bytes": tokens.kv_cache_bytes,
         "memory_bytes": [stage.total_bytes - stage.memory_bytes.get(RESERVE, 0) for stage in plan.stages],
-        **_describe_prefill(tokens),
-        **describe_traffic(trial),
     }
-
-
-def _describe_prefill(tokens: TokenResult) -> dict[str, float]:
-    """What prefill workers do, as plain values; nothing where there are none."""
-    if tokens.prefill_busy_share is None or tokens.kv_transfer_s is None:
-        return {}
-    return {"prefill_busy_share": tokens.prefill_busy_share, "kv_transfer_s": tokens.kv_transfer_s}
+    if tokens.prefill_busy_share is not None and tokens.kv_transfer_s is not None:
+        described |= {"prefill_busy_share": tokens.prefill_busy_share, "kv_transfer_s": tokens.kv_transfer_s}
+    return described | describe_traffic(trial)
 
 
 def describe_devices(result: Result) -> dict[str, float]:
-    """What the devices of a configuration cost and draw at most, as far as it is known, as plain values."""
+    """Price, power limit and what follows from them, as far as they are known, as plain values."""
     totals = asdict(result.devices)
     known = {name: value for name, value in totals.items() if value is not None}
     return known | {name: value for name, value in result.derived.items() if name in QUANTITIES}
@@ -64,26 +58,30 @@ def describe_engines(summary: StudySummary) -> dict[str, Any]:
     """
     from autoauto.report.bounds import bounds_of
 
-    facts = [fact._asdict() for fact in bounds_of(summary)]
-    bounds: dict[str, Any] = {"bounds": facts} if facts else {}
+    described: dict[str, Any] = {}
+    if facts := bounds_of(summary):
+        described["bounds"] = [fact._asdict() for fact in facts]
     if summary.sizing is not None:
-        bounds["sizing"] = summary.sizing._asdict() | {"is_proven": not summary.sizing.n_untried}
+        described["sizing"] = summary.sizing._asdict() | {"is_proven": not summary.sizing.n_untried}
     curves = summary.rate_curves
     if summary.winner is not None:
-        bounds |= describe_load(summary.winner, curves)
+        described |= describe_load(summary.winner, curves)
     if curves is not None:
-        bounds["rates"] = [line._asdict() | {"highest_requests_per_s": line.highest} for line in curves.lines]
-    record = summary.engine_measurements
-    if record is None:
-        return bounds
-    rows = [_describe_row(row) for row in record.rows]
-    ratios = [
-        {"engine": each.engine, "n_measured": each.n_measured}
-        | {"tokens_per_s_ratio": 1 / each.ratio, "interval": (1 / each.high, 1 / each.low)}
-        for each in record.ratios
-    ]
-    measured = {
-        "rows": rows,
+        described["rates"] = [line._asdict() | {"highest_requests_per_s": line.highest} for line in curves.lines]
+    if summary.engine_measurements is not None:
+        described["measured"] = _describe_measurements(summary.engine_measurements)
+    return described
+
+
+def _describe_measurements(record: EngineMeasurements) -> dict[str, Any]:
+    """Measurements on engines as plain values; ratios are of throughputs, the inverse of the stored ratios of times."""
+    ratios = []
+    for each in record.ratios:
+        interval = (1 / each.high, 1 / each.low)
+        of_engine = {"engine": each.engine, "n_measured": each.n_measured}
+        ratios.append(of_engine | {"tokens_per_s_ratio": 1 / each.ratio, "interval": interval})
+    return {
+        "rows": [_describe_row(row) for row in record.rows],
         "answer": record.answer,
         "ties": record.ties,
         "ratios": ratios,
@@ -92,15 +90,20 @@ def describe_engines(summary: StudySummary) -> dict[str, Any]:
         "n_measured": record.n_measured,
         "rules": record.rules,
     }
-    return bounds | {"measured": measured}
 
 
 def _describe_row(row: EngineRow) -> dict[str, Any]:
     """A configuration that was started: forecast and measured; without the latter where it was not measured."""
     forecast = {name: getattr(row.forecast, name).middle for name in ("tokens_per_s", "tpot_s", "ttft_s")}
-    known: dict[str, Any] = {**row.knobs.values, "status": row.status, "reason": row.reason, "trial": row.trial}
-    known |= {"commands": [command._asdict() for command in row.commands], "log": row.log}
-    known |= {"forecast": forecast | {"request_latency_s": row.forecast.latency_s}}
+    known = {
+        **row.knobs.values,
+        "status": row.status,
+        "reason": row.reason,
+        "trial": row.trial,
+        "commands": [command._asdict() for command in row.commands],
+        "log": row.log,
+        "forecast": forecast | {"request_latency_s": row.forecast.latency_s},
+    }
     if not row.is_measured:
         return known
     turns = [turn.to_json() for turn in row.turns]
@@ -109,7 +112,7 @@ def _describe_row(row: EngineRow) -> dict[str, Any]:
 
 
 def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ()) -> tuple[tuple[str, ...], ...]:
-    """The words that start servers of a configuration, where those of this machine were measured; else none.
+    """The commands that start servers of a configuration on this machine, word by word; empty for other targets.
 
     Args:
         flow: of the search.
@@ -126,40 +129,41 @@ def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ())
 
 
 def describe_commands(flow: Flow, best: Trial) -> dict[str, Any]:
-    """How its servers are started, as plain values: `command` starts a single one, `commands` several side by side."""
+    """The commands that start servers, as plain values: `command` for a single one, `commands` for several."""
     alone = server_commands(flow, best, [None])
     if not alone:
         return {}
-    several = {"commands": server_commands(flow, best)} if best.knobs.replicas > 1 else {}
-    return {"command": alone[0], **several}
+    if best.knobs.replicas == 1:
+        return {"command": alone[0]}
+    return {"command": alone[0], "commands": server_commands(flow, best)}
 
 
-def _intervals(tokens: TokenResult) -> dict[str, tuple[float, float]]:
+def _intervals(tokens: TokenResult) -> dict[str, tuple[float | None, float | None]]:
     """The ends of our error, between which 8 of 10 measured rows lie; nothing where a trial has none."""
-    ends = (tokens.tpot_low_s, tokens.tpot_high_s, tokens.ttft_low_s, tokens.ttft_high_s)
-    known = tuple(end for end in ends if end is not None)
-    if len(known) < len(ends):
+    intervals = {
+        "tpot_s_error_interval": (tokens.tpot_low_s, tokens.tpot_high_s),
+        "ttft_s_error_interval": (tokens.ttft_low_s, tokens.ttft_high_s),
+    }
+    if any(None in ends for ends in intervals.values()):
         return {}
-    intervals = {"tpot_s_error_interval": (known[0], known[1]), "ttft_s_error_interval": (known[2], known[3])}
-    rates = tokens.tokens_per_s_ends
-    return intervals | ({"tokens_per_s_error_interval": rates} if rates else {})
+    if tokens.tokens_per_s_ends:
+        intervals["tokens_per_s_error_interval"] = tokens.tokens_per_s_ends
+    return intervals
 
 
 def generation_line(trial: Trial) -> str:
     """Latencies with the intervals of our error, and memory, in a line; empty in other modes."""
-    from autoauto.report.wording import prefill_text, time_text
+    from autoauto.report.wording import prefill_text, time_between_text, time_text
 
     tokens = trial.result.of_mode
     if not isinstance(tokens, TokenResult):
         return ""
-    ends, texts = _intervals(tokens), {}
-    for name, value_s in (("ttft_s", tokens.ttft_s), ("tpot_s", tokens.tpot_s)):
-        interval = ends.get(f"{name}_error_interval")
-        between = f" ({time_text(interval[0])} to {time_text(interval[1])})" if interval else ""
-        texts[name] = f"{name.partition('_')[0].upper()} {time_text(value_s)}{between}"
+    ttft = time_between_text(tokens.ttft_s, tokens.ttft_low_s, tokens.ttft_high_s)
+    then = "which is the only one"
+    if tokens.tpot_s:
+        then = f"TPOT {time_between_text(tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s)}"
     cache = f"{tokens.kv_cache_bytes / GIB:.1f} GiB on the fullest GPU"
     if trial.knobs.session.device_type is DeviceType.CPU:
         cache = f"{tokens.kv_cache_bytes / MIB:,.1f} MiB in every server"
-    then = texts["tpot_s"] if tokens.tpot_s else "which is the only one"
-    line = f"{texts['ttft_s']}, {then}, a request {time_text(trial.latency_s)}; KV cache of {cache}"
+    line = f"TTFT {ttft}, {then}, a request {time_text(trial.latency_s)}; KV cache of {cache}"
     return line if tokens.prefill_busy_share is None else f"{line}; prefill of {prefill_text(trial)}"

@@ -12,7 +12,7 @@ from autoauto.report.style import assumed_text, printable
 
 
 def print_line(text: str) -> None:
-    """Print text on stdout, without breaks where the terminal ends."""
+    """Print text on stdout; long lines are not broken at the width of the terminal."""
     print(printable(text), flush=True)
 
 

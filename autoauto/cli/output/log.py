@@ -86,13 +86,14 @@ class _Bars:
 
 
 def waits_for(now: SearchProgress) -> str:
-    """What real devices measure at the moment, in words; empty for modelled devices, which take no time."""
+    """A few words on what real devices measure now; empty for modelled devices, which take no time."""
     knobs = now.knobs or now.estimated
     if knobs is None or knobs.session.runtime is None:
         return ""
     session, n_cores = f"{knobs.session.runtime} {knobs.session.computes_in}", knobs.session.group_size
     if now.knobs is None:
-        return f"the whole model by {session} on {n_cores} core" + "s" * (n_cores > 1)
+        cores = "1 core" if n_cores == 1 else f"{n_cores} cores"
+        return f"the whole model by {session} on {cores}"
     stages = f"{knobs.n_ipu} stages, " if knobs.n_ipu > 1 else ""
     return f"{session}, {stages}{knobs.replicas} x {n_cores} cores at batch {knobs.batch_size}"
 
@@ -136,28 +137,26 @@ def write_event(event: str, **fields: Any) -> None:
 
 
 def trial_event(trial: Trial) -> dict[str, Any]:
-    """A finished trial as plain values."""
+    """A finished trial as plain values; with the interval of a measured throughput, where it has one."""
     assert trial.started is not None
     assert trial.ended is not None
     first, *others = trial.values or (None,)
-    return {
+    event = {
         "number": trial.number,
         "knobs": own_values(trial.knobs),
         "state": trial.state,
         "value": first,
         **speed_values(trial.knobs, trial.samples_per_s if trial.runs else None),
-        **_describe_ends(trial),
+    }
+    if trial.result.run is not None:
+        event |= asdict(trial.result.run) | {"ended_early": trial.ended_early}
+    return event | {
         "reason": trial.reason,
         "measured": trial.was_measured,
         "started": _utc(trial.started),
         "ended": _utc(trial.ended),
         "others": others,
     }
-
-
-def _describe_ends(trial: Trial) -> dict[str, Any]:
-    """The interval of a measured throughput, and whether its run ended early; nothing without an interval."""
-    return {} if trial.result.run is None else asdict(trial.result.run) | {"ended_early": trial.ended_early}
 
 
 def best_event(best: Trial) -> dict[str, Any]:

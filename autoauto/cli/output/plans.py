@@ -17,7 +17,7 @@ from autoauto.records.target import Origin
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import Result
 from autoauto.space.table import flat
-from autoauto.space.trial import with_devices
+from autoauto.space.trial import Trial, with_devices
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -55,39 +55,61 @@ def show_plan(
     result = with_devices(Result(samples_per_s), knobs, plan, flow.cluster)
     if args.json:
         record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin} | describe_devices(result)
-        record |= {} if generated is None else describe_generation(generated, plan) | describe_load(generated)
-        print_json(record | ({} if device_run is None else _describe_run(device_run)) | describe_busy(flow))
+        if generated is not None:
+            record |= describe_generation(generated, plan) | describe_load(generated)
+        if device_run is not None:
+            record |= _describe_run(device_run)
+        print_json(record | describe_busy(flow))
         return 0
-    from autoauto.report.tables.compare import run_table
+    _show_stages(flow, knobs, plan, origin, timeline)
+    if device_run is not None:
+        _show_run(flow, device_run, origin)
+    _show_speed(flow, knobs, result, origin, generated)
+    print_assumed((*flow.setting.notes, *knobs.session.notes))
+    return 0
+
+
+def _show_stages(flow: Flow, knobs: Knobs, plan: Plan, origin: Origin, timeline: Timeline | None) -> None:
+    """Print the stages of a plan, and the parts of a step of training."""
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
-    from autoauto.report.wording import duration, energy_text, headline, price_text, unit_of
+    from autoauto.report.wording import duration
 
+    clock_hz = flow.setting.shown_clock_hz
     print_busy(flow)
-    show(*parts_tables(plan, flow.setting.names, origin, flow.setting.shown_clock_hz, knobs))
+    show(*parts_tables(plan, flow.setting.names, origin, clock_hz, knobs))
     if timeline is not None:
         step = f"a step of {knobs.mode.n_micro_batches} micro-batches, {knobs.mode.order}"
-        makespan = duration(timeline.makespan_cycles, flow.setting.shown_clock_hz)
-        show(f"{step}: {makespan}, simulated", step_parts_text(timeline, flow.setting.shown_clock_hz).rstrip())
-    if device_run is not None:
-        show("", run_table(device_run, origin))
-        latency_s = device_run.latency_cycles / flow.cluster.clock_hz
-        period_ms = 1e3 * device_run.period_cycles / flow.cluster.clock_hz
-        show(f"a micro-batch every {period_ms:,.3f} ms, after {latency_s:.4f} s, {origin}")
-        if device_run.output_error is not None:
-            show(f"outputs differ from those in fp32 by {device_run.output_error:.1e} of the largest value, {origin}")
-    needs = flow.setting.needs(knobs.session)
-    speed = f"throughput: {samples_per_s:,.1f} {unit_of([knobs])}, {origin}"
+        makespan = duration(timeline.makespan_cycles, clock_hz)
+        show(f"{step}: {makespan}, simulated", step_parts_text(timeline, clock_hz).rstrip())
+
+
+def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
+    """Print what devices measured."""
+    from autoauto.report.tables.compare import run_table
+    from autoauto.report.tables.table import show
+
+    show("", run_table(run, origin))
+    latency_s = run.latency_cycles / flow.cluster.clock_hz
+    period_ms = 1e3 * run.period_cycles / flow.cluster.clock_hz
+    show(f"a micro-batch every {period_ms:,.3f} ms, after {latency_s:.4f} s, {origin}")
+    if run.output_error is not None:
+        show(f"outputs differ from those in fp32 by {run.output_error:.1e} of the largest value, {origin}")
+
+
+def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, generated: Trial | None) -> None:
+    """Print the throughput, latencies where text is generated, and what the devices cost."""
+    from autoauto.report.wording import energy_text, headline, price_text, unit_of
+
+    speed = f"throughput: {result.samples_per_s:,.1f} {unit_of([knobs])}, {origin}"
     if generated is not None:
         speed = headline(generated, origin)
-    print_line("; ".join(filter(None, (speed, needs))))
+    print_line("; ".join(filter(None, (speed, flow.setting.needs(knobs.session)))))
     if generated is not None:
         print_line(generation_line(generated))
         show_traffic(generated)
     if cost := price_text(result, knobs.mode.sample):
         print_line("; ".join(filter(None, (cost, energy_text(result, knobs.mode.sample)))))
-    print_assumed((*flow.setting.notes, *knobs.session.notes))
-    return 0
 
 
 def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
@@ -190,19 +212,21 @@ def describe_phases(plan: PhasedPlan) -> dict[str, Any]:
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
-    """What devices measured, as plain values."""
-    return {
+    """The measurements of devices as plain values."""
+    described: dict[str, Any] = {
         "period_cycles": run.period_cycles,
         "latency_cycles": run.latency_cycles,
         "core_fraction": run.core_fraction,
-        **({} if run.output_error is None else {"output_error": run.output_error}),
-        "pipelines": [
-            {
-                "n_micro_batches": timeline.schedule.n_micro_batches,
-                "busy_cycles": timeline.busy_cycles,
-                "exchange_cycles": timeline.exchange_cycles,
-                "bubble_cycles": timeline.bubble_cycles,
-            }
-            for timeline in run.timelines
-        ],
     }
+    if run.output_error is not None:
+        described["output_error"] = run.output_error
+    described["pipelines"] = [
+        {
+            "n_micro_batches": timeline.schedule.n_micro_batches,
+            "busy_cycles": timeline.busy_cycles,
+            "exchange_cycles": timeline.exchange_cycles,
+            "bubble_cycles": timeline.bubble_cycles,
+        }
+        for timeline in run.timelines
+    ]
+    return described

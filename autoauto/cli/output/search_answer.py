@@ -11,6 +11,7 @@ from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
     describe_result,
+    describe_speed,
     show_result,
 )
 from autoauto.space.table import own_values
@@ -31,18 +32,18 @@ def describe_answer(flow: Flow, request: SearchRequest, result: SearchResult, se
     with redirect_stdout(lines):
         show_result(flow, result, result.summary, request.study.objectives)
     described = describe_result(result, None, flow) | {"search": search_id} | describe_busy(flow)
-    compared = describe_comparisons(result.summary) if result.best else {}
-    compared |= {"out_of_time": result.out_of_time} if request.study.time_budget_s else {}
+    if result.best is not None:
+        described |= describe_comparisons(result.summary)
+    if request.study.time_budget_s:
+        described["out_of_time"] = result.out_of_time
     exit_code = 0 if result.front else nothing_fits(result).exit_code
-    return described | compared | {"lines": lines.getvalue(), "exit_code": exit_code}
+    return described | {"lines": lines.getvalue(), "exit_code": exit_code}
 
 
 def describe_best_so_far(best: Trial) -> dict[str, Any]:
     """The best so far as plain values, as `describe_best` has them; without its stages where they are not loaded."""
     if best.measured is not None:
         return describe_best(best)
-    from autoauto.cli.output.search_result import describe_speed
-
     return {
         **own_values(best.knobs),
         **describe_speed(best),

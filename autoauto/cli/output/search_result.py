@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.plans.timeline import Timeline
     from autoauto.space.objectives import Objectives
-    from autoauto.space.study_summary import Comparison, KnobChoice, StudySummary
+    from autoauto.space.study_summary import Comparison, KnobChoice, StudySummary, UsersPoint
     from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
 
@@ -52,7 +52,7 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
 
 def show_even_layout(flow: Flow, best: Trial) -> None:
     """Print what the winner of training gives with as many blocks on each device, if that fits and is slower."""
-    even = flow.even_samples_per_s(best.knobs)
+    even = flow.even_samples_per_s(best.knobs)  # 0 where it does not fit
     if 0 < even < best.samples_per_s:
         gain = best.samples_per_s / even - 1
         print_line(
@@ -127,9 +127,10 @@ def show_uses_of(summary: StudySummary, needs: str = "") -> None:
     if summary.winner is not None:
         for binds in load_facts(summary.winner, summary.rate_curves):
             print_line(f"{binds.headline} binds: {binds.text}")
-    ties = "" if summary.engine_measurements else tie_text(summary.choices)
-    if ties:
-        print_line(f"{ties}, {Origin.ESTIMATED}")
+    if not summary.engine_measurements:  # else what was measured says which are not told apart
+        ties = tie_text(summary.choices)
+        if ties:
+            print_line(f"{ties}, {Origin.ESTIMATED}")
     if POOLS in summary.attributes:
         print_line(summary.attributes[POOLS])
     _show_table_of_uses(study_comparisons(summary), origin_of(summary))
@@ -180,10 +181,12 @@ def show_choices(summary: StudySummary) -> None:
 
 def show_outside(summary: StudySummary) -> None:
     """Print how many trials of the study its answer leaves out, and what one should know about its numbers, if any."""
-    from autoauto.report.wording import notes_text, outside_text
+    from autoauto.report.style import assumed_text
+    from autoauto.report.wording import outside_text
 
-    for text in filter(None, (outside_text(summary), notes_text(summary))):
-        print(text)
+    for text in (outside_text(summary), assumed_text(summary.notes)):
+        if text:
+            print(text)
 
 
 def describe_result(result: SearchResult, storage: str | None, flow: Flow | None = None) -> dict[str, Any]:
@@ -193,33 +196,39 @@ def describe_result(result: SearchResult, storage: str | None, flow: Flow | None
     """
     from autoauto.study.store.database import shown_storage
 
-    started = describe_commands(flow, result.best) if flow and result.best else {}
+    summary = result.summary
+    described: dict[str, Any] = {"best": None}
+    if result.best is not None:
+        described["best"] = describe_best(result.best) | _describe_start(result, result.best, flow)
+    elif result.front:
+        described["front"] = list(map(describe_best, result.front))
+    if summary is not None and summary.users_front:
+        described["users_front"] = [_describe_point(point) for point in summary.users_front]
+    described |= result.counts._asdict()
+    described["assumed"] = list(summary.notes) if summary else []
+    described["study_name"] = result.study_name
+    if storage is not None:
+        described["storage"] = shown_storage(storage)
+    described["cells"] = [describe_cell(cell) for cell in result.cells]
+    return described
+
+
+def _describe_start(result: SearchResult, best: Trial, flow: Flow | None) -> dict[str, Any]:
+    """The commands of the best's servers and the number of measured configurations; empty if no servers are started."""
+    started = describe_commands(flow, best) if flow else {}
     if started:
-        started |= {"n_measured": result.counts.n_measured}
+        started["n_measured"] = result.counts.n_measured
     record = result.summary.engine_measurements if result.summary else None
     if record is not None and record.best is not None:
         commands = [each._asdict() for each in record.best.commands]
         started |= {"origin": Origin.MEASURED, "commands": commands, "n_measured": record.n_measured}
-    return {
-        "best": result.best and describe_best(result.best) | started,
-        **({"front": list(map(describe_best, result.front))} if result.front and not result.best else {}),
-        **_users_front(result),
-        **result.counts._asdict(),
-        "assumed": list(result.summary.notes) if result.summary else [],
-        "study_name": result.study_name,
-        **({} if storage is None else {"storage": shown_storage(storage)}),
-        "cells": [describe_cell(cell) for cell in result.cells],
-    }
+    return started
 
 
-def _users_front(result: SearchResult) -> dict[str, Any]:
-    """The configurations of the space that none beats in what a GPU gives and a user gets; nothing in other modes."""
-    points = result.summary.users_front if result.summary else ()
-    values = [
-        {**point.knobs.values, "tokens_per_s_per_device": point.of_gpu, "tokens_per_s_per_user": point.of_user}
-        for point in points
-    ]
-    return {"users_front": values} if values else {}
+def _describe_point(point: UsersPoint) -> dict[str, Any]:
+    """A configuration that none beats in what a GPU gives and a user gets, as plain values."""
+    speeds = {"tokens_per_s_per_device": point.of_gpu, "tokens_per_s_per_user": point.of_user}
+    return {**point.knobs.values, **speeds}
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:
@@ -235,15 +244,16 @@ def describe_cell(cell: Cell) -> dict[str, Any]:
 
 def describe_expected(expected: ExpectedCell) -> dict[str, Any]:
     """The estimate for a cell as plain values: its best configuration, and its smallest where none fits."""
-    best, shown = expected.cell.best, expected.cell.best or expected.cell.trials[0]
-    speed = best.samples_per_s if best else 0.0
-    device_speed = best.device_samples_per_s if best else 0.0
-    speeds = {
-        **speed_values(shown.knobs, speed),
-        "device_samples_per_s": device_speed,
+    best = expected.cell.best
+    shown = best or expected.cell.trials[0]
+    return {
+        **own_values(shown.knobs),
+        **speed_values(shown.knobs, best.samples_per_s if best else 0.0),
+        "device_samples_per_s": best.device_samples_per_s if best else 0.0,
         "n_devices": shown.knobs.n_devices,
+        "n_tries": expected.n_tries,
+        "reason": shown.reason,
     }
-    return {**own_values(shown.knobs), **speeds, "n_tries": expected.n_tries, "reason": shown.reason}
 
 
 def describe_speed(trial: Trial) -> dict[str, Any]:
@@ -262,7 +272,7 @@ def describe_best(best: Trial) -> dict[str, Any]:
     """The best trial as plain values."""
     from autoauto.space.trial import numbers_of
 
-    return {
+    described = {
         **own_values(best.knobs),
         **describe_speed(best),
         **numbers_of(best),
@@ -270,8 +280,10 @@ def describe_best(best: Trial) -> dict[str, Any]:
         "values": best.values,
         "trial": best.number,
         **describe_plan(best.plan),
-        **(describe_generation(best, best.plan) if isinstance(best.plan, Plan) else {}),
     }
+    if isinstance(best.plan, Plan):
+        described |= describe_generation(best, best.plan)
+    return described
 
 
 def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
@@ -280,37 +292,48 @@ def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
     from autoauto.space.study_summary import POOLS
     from autoauto.study.analysis.comparisons import study_comparisons
 
-    verification = summary.verification
-    rows = verification.repeated if verification else ()
-    return {
-        "compared": [
-            comparison._asdict()
-            | {
-                "knobs": comparison.knobs and own_values(comparison.knobs),
-                "speed": comparison.speed and comparison.speed._asdict(),
-                "source": comparison.speed and (Origin.ESTIMATED if comparison.estimated else origin_of(summary)),
-            }
-            for comparison in study_comparisons(summary)
-        ],
-        **({"choices": [_describe_choice(summary, choice) for choice in summary.choices]} if summary.choices else {}),
-        **({"pools": summary.attributes[POOLS]} if POOLS in summary.attributes else {}),
-        **describe_engines(summary),
-        **summary.left_out._asdict(),
-        "n_repeats": verification.n_turns if verification else 0,
-        "verdict": verification and str(verification.verdict),
-        "repeated": [
-            row._asdict() | {"knobs": own_values(row.knobs), "speed": row.speed and row.speed._asdict()} for row in rows
-        ],
+    origin = origin_of(summary)
+    described: dict[str, Any] = {
+        "compared": [_describe_comparison(comparison, origin) for comparison in study_comparisons(summary)]
     }
+    if summary.choices:
+        described["choices"] = [_describe_choice(summary, choice) for choice in summary.choices]
+    if POOLS in summary.attributes:
+        described["pools"] = summary.attributes[POOLS]
+    described |= describe_engines(summary)
+    described |= summary.left_out._asdict()
+    described |= {"n_repeats": 0, "verdict": None, "repeated": []}
+    verification = summary.verification
+    if verification is not None:
+        described |= {"n_repeats": verification.n_turns, "verdict": str(verification.verdict)}
+        for row in verification.repeated:
+            shown = {"knobs": own_values(row.knobs), "speed": row.speed and row.speed._asdict()}
+            described["repeated"].append(row._asdict() | shown)
+    return described
+
+
+def _describe_comparison(comparison: Comparison, origin: Origin) -> dict[str, Any]:
+    """The winner against another configuration as plain values; `origin` is the origin of the winner's numbers."""
+    described = comparison._asdict() | {"source": None}
+    if comparison.knobs is not None:
+        described["knobs"] = own_values(comparison.knobs)
+    if comparison.speed is not None:
+        described["speed"] = comparison.speed._asdict()
+        described["source"] = Origin.ESTIMATED if comparison.estimated else origin
+    return described
 
 
 def _describe_choice(summary: StudySummary, choice: KnobChoice) -> dict[str, Any]:
     """Another value of a knob as plain values."""
     from autoauto.report.wording import measured_ratio
 
-    own = {"knobs": own_values(choice.knobs), "source": Origin.ESTIMATED}
-    speeds = speed_values(choice.knobs, choice.samples_per_s)
-    return choice._asdict() | own | speeds | {"measured_ratio": measured_ratio(summary, choice)}
+    return {
+        **choice._asdict(),
+        "knobs": own_values(choice.knobs),
+        "source": Origin.ESTIMATED,
+        **speed_values(choice.knobs, choice.samples_per_s),
+        "measured_ratio": measured_ratio(summary, choice),
+    }
 
 
 def simulated_timeline(trial: Trial) -> Timeline | None:

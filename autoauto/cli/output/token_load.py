@@ -14,7 +14,7 @@ _WIDTH = 10
 
 
 def token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[str]:
-    """The throughput, a table of times, what the engine said, and what disturbs the numbers."""
+    """Lines with the throughput, a table of times, the engine's own metrics, and what disturbed the measurement."""
     arrivals = f"{load.n_clients} clients"
     if load.arrivals is not None:
         arrivals = f"{load.arrivals.requests_per_s:g} requests/s that {load.arrivals.process.text}"
@@ -37,7 +37,7 @@ def token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[st
 
 
 def _server_line(server: ServerLoad) -> str:
-    """What the engine said of itself; what it does not say is left out."""
+    """The largest values of the engine's own metrics; metrics that it lacks are left out."""
     parts = [f"{server.running:.0f} requests at once"]
     if server.waiting is not None:
         parts.append(f"{server.waiting:.0f} waiting")

@@ -17,12 +17,14 @@ def describe_traffic(trial: Trial) -> dict[str, Any]:
     from autoauto.report.tables.serving import percentiles_of
     from autoauto.space.numbers import TIMES_OF_REQUESTS
 
-    times = {f"{name}_s": percentiles_of(trial, name) for name in TIMES_OF_REQUESTS}
-    return {"traffic": {**asdict(load), **times, "is_overloaded": bool(load.queue_growth_per_s)}}
+    traffic: dict[str, Any] = asdict(load)
+    for name in TIMES_OF_REQUESTS:
+        traffic[f"{name}_s"] = percentiles_of(trial, name)
+    return {"traffic": traffic | {"is_overloaded": bool(load.queue_growth_per_s)}}
 
 
 def describe_load(trial: Trial, curves: RateCurves | None = None) -> dict[str, Any]:
-    """What binds under requests that arrive, as `explain` has it beside what binds stages; nothing where none do."""
+    """The limit under requests that arrive, as `explain` has it beside the limits of stages; empty without arrivals."""
     if trial.result.load is None:
         return {}
     from autoauto.report.tables.traffic import load_facts
@@ -32,7 +34,7 @@ def describe_load(trial: Trial, curves: RateCurves | None = None) -> dict[str, A
 
 
 def show_traffic(trial: Trial) -> None:
-    """Print them as a table and a line; nothing where no arrivals were simulated."""
+    """Print percentiles as a table, then loads and what binds in lines; nothing where no arrivals were simulated."""
     load = trial.result.load
     if load is None:
         return
@@ -47,8 +49,8 @@ def show_traffic(trial: Trial) -> None:
     for name, title in TIMES_OF_REQUESTS.items():
         if known := percentiles_of(trial, name):
             rows.append((title, *map(time_text, known.values())))
-    title = f"{load.rate_per_s:.4g} requests a second arrive, simulated"
-    show("", Table(title, (Column(""), *map(Column, PERCENTS)), tuple(rows)))
+    columns = [Column(head) for head in ("", *PERCENTS)]
+    show("", Table(f"{load.rate_per_s:.4g} requests a second arrive, simulated", tuple(columns), tuple(rows)))
     show(
         f"replicas compute {load.busy_share:.0%} of the time; {load.kv_share:.0%} of their KV caches is held and "
         f"{load.n_waiting:.3g} requests wait, in the mean; {load.n_preempted:,} times a sequence was taken back"

@@ -111,6 +111,12 @@ class Panel(NamedTuple):
     height: float
     without_value: str = ""
 
+    @property
+    def longest_label(self) -> int:
+        """Characters of the longest text to the right of the panel; 0 without any."""
+        labels = [series.marks for series in self.series if series.shape is Shape.LABEL]
+        return max((len(mark.text) for marks in labels for mark in marks), default=0)
+
 
 @dataclass(frozen=True, slots=True)
 class Chart:
@@ -129,22 +135,27 @@ class Chart:
     panels: tuple[Panel, ...]
 
     @property
+    def series(self) -> list[Series]:
+        """The series of all panels."""
+        return [series for panel in self.panels for series in panel.series]
+
+    @property
     def n_points(self) -> int | None:
-        """Different dots and cells of what was found, without rings around them; None for a chart of bars."""
-        every = [series for panel in self.panels for series in panel.series]
-        if any(series.shape is Shape.BAR for series in every):
+        """The number of different dots and cells, rings aside; None for a chart of bars."""
+        if any(series.shape is Shape.BAR for series in self.series):
             return None
-        shapes = (Shape.DOT, Shape.JOINED, Shape.CELL)
-        of_series = (series.marks for series in every if series.shape in shapes and series.style != RING)
-        return len({(mark.x, mark.y) for marks in of_series for mark in marks if mark.y is not None})
+        points: set[tuple[float, float]] = set()
+        for series in self.series:
+            if series.shape in (Shape.DOT, Shape.JOINED, Shape.CELL) and series.style != RING:
+                points |= {(mark.x, mark.y) for mark in series.marks if mark.y is not None}
+        return len(points)
 
     @property
     def legend(self) -> list[tuple[str, str]]:
         """The style and the name of everything with a colour, grey last."""
-        coloured = (
-            (series.style, series.name)
-            for panel in self.panels
-            for series in panel.series
-            if series.name and series.style != RING and series.shape in (Shape.BAR, Shape.DOT, Shape.JOINED)
-        )
-        return sorted(dict.fromkeys(coloured), key=lambda entry: entry[0] == OTHER)
+        entries: dict[tuple[str, str], None] = {}
+        for series in self.series:
+            has_colour = series.shape in (Shape.BAR, Shape.DOT, Shape.JOINED) and series.style != RING
+            if series.name and has_colour:
+                entries[series.style, series.name] = None
+        return sorted(entries, key=lambda entry: entry[0] == OTHER)

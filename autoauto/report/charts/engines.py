@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.records.target import Origin
 from autoauto.report.charts.chart import RING, Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.charts.dots import colour
 from autoauto.report.wording import counted, serving_text, speed_of
 from autoauto.space.study_summary import StudySummary
 
@@ -26,7 +27,9 @@ def engines_chart(summary: StudySummary) -> Chart | None:
     rows = [row for row in record.rows if row.is_measured]
     forecasts = [row.forecast.tokens_per_s for row in rows]
     most = _MARGIN * max(*(each.middle for each in forecasts), *(row.tokens_per_s for row in rows))
-    low, high = min(each.low / each.middle for each in forecasts), max(each.high / each.middle for each in forecasts)
+    low = min(each.low / each.middle for each in forecasts)
+    high = max(each.high / each.middle for each in forecasts)
+    # Measured between `low` and `high` times the forecast: a sector from the origin, cut off at both ends of the axes.
     corners = (Mark(0.0, 0.0), Mark(most, low * most), Mark(most, most), Mark(most / high, most))
     series = [
         Series("", "tolerance", Shape.AREA, corners),
@@ -34,10 +37,11 @@ def engines_chart(summary: StudySummary) -> Chart | None:
     ]
     for index, engine in enumerate(sorted({str(row.knobs.values["engine"]) for row in rows})):
         marks = tuple(_mark(row) for row in rows if row.knobs.values["engine"] == engine)
-        series.append(Series(engine, f"s{index % 8}", Shape.DOT, marks))
+        series.append(Series(engine, colour(index), Shape.DOT, marks))
     if record.best is not None:
         series.append(Series("", RING, Shape.DOT, (_mark(record.best),)))
-    across, up = (Axis(f"tokens/s, {origin}", 0.0, most) for origin in (f"forecast ({Origin.MODELLED})", "measured"))
+    across = Axis(f"tokens/s, forecast ({Origin.MODELLED})", 0.0, most)
+    up = Axis("tokens/s, measured", 0.0, most)
     panel = Panel("", across, up, tuple(series), _WIDTH, _HEIGHT)
     text = f"{counted(record.n_measured, 'configuration')} measured; the ring is the answer. The shaded area is the "
     text += "interval in which 80 % of measured rows lie by the error of forecasts."

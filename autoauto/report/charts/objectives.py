@@ -5,13 +5,14 @@ A dot per configuration that runs, a line per bound of a constraint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.charts.dots import best_ring, trial_series
 from autoauto.report.charts.plan import time_unit
 from autoauto.report.style import format_value
-from autoauto.report.wording import objective_unit, trials_origin, unit_of, words_of
+from autoauto.report.wording import objective_unit, trials_origin, unit_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.objectives import Objective, objective_tuple
 from autoauto.space.study_summary import StudySummary
@@ -40,7 +41,7 @@ class _Measure(NamedTuple):
     unit_size: float = 1.0
 
     def of(self, trial: Trial) -> float | None:
-        """Its value, in its own unit; None where the trial has none without its plans."""
+        """The value of a trial in the unit of the objective; None if it needs plans that are not loaded."""
         if self.objective.number:
             return getattr(trial, self.objective.number) or None
         return trial.values[self.position] if trial.values else None
@@ -50,15 +51,13 @@ class _Measure(NamedTuple):
         return (self.of(trial) or 0.0) / self.unit_size
 
     def text(self, trial: Trial) -> str:
-        """Its value with its unit."""
+        """The value of a trial with its unit."""
         value = self.of(trial) or 0.0
         if self.objective.is_throughput:
             return f"{value:,.1f} {trial.unit}"
-        return (
-            format_value("latency_s", value)
-            if self.objective.unit == "s"
-            else f"{value:,.4g} {objective_unit(self.objective, [trial.knobs])}"
-        )
+        if self.objective.unit == "s":
+            return format_value("latency_s", value)
+        return f"{value:,.4g} {objective_unit(self.objective, [trial.knobs])}"
 
 
 class _Measures(NamedTuple):
@@ -76,21 +75,23 @@ class _Measures(NamedTuple):
 def _measures(summary: StudySummary) -> _Measures:
     """The two objectives of a study that has two, else throughput and latency."""
     objectives = objective_tuple(summary.objectives)
-    pair = objectives if len(objectives) == 2 else (Objective.THROUGHPUT, Objective.LATENCY)
-    if pair == (Objective.LATENCY, Objective.THROUGHPUT):
-        pair = pair[::-1]
-    return _Measures(*(_measure(summary, each, objectives.index(each) if each in objectives else 0) for each in pair))
+    across, up = Objective.THROUGHPUT, Objective.LATENCY
+    if len(objectives) == 2 and set(objectives) != {across, up}:  # throughput is across, even if it is named second
+        across, up = objectives
+    return _Measures(_measure(summary, across), _measure(summary, up))
 
 
-def _measure(summary: StudySummary, objective: Objective, position: int) -> _Measure:
+def _measure(summary: StudySummary, objective: Objective) -> _Measure:
+    objectives = objective_tuple(summary.objectives)
+    position = objectives.index(objective) if objective in objectives else 0
+    configurations = [trial.knobs for trial in summary.trials]
     if objective.is_throughput:
-        return _Measure(objective, position, unit_of(trial.knobs for trial in summary.trials))
-    unit = objective_unit(objective, [trial.knobs for trial in summary.trials])
-    made = _Measure(objective, position, f"{objective.metric} ({unit})")
-    if objective.unit != "s":
-        return made
-    unit_s, unit = time_unit(max((made.of(trial) or 0.0 for trial in summary.trials), default=0.0))
-    return made._replace(unit=f"{objective.metric} ({unit})", unit_size=unit_s)
+        return _Measure(objective, position, unit_of(configurations))
+    unit, unit_size = objective_unit(objective, configurations), 1.0
+    if objective.unit == "s":
+        longest_s = max((trial.latency_s for trial in summary.trials), default=0.0)
+        unit_size, unit = time_unit(longest_s)
+    return _Measure(objective, position, f"{objective.metric} ({unit})", unit_size)
 
 
 def objectives_chart(summary: StudySummary) -> Chart | None:
@@ -99,41 +100,45 @@ def objectives_chart(summary: StudySummary) -> Chart | None:
     running = [trial for trial in summary.trials if trial.runs and across.of(trial) and up.of(trial)]
     if not running:
         return None
-    bounds = [_bounds(summary, each, max(map(each.on_axis, running))) for each in measures]
-    x, y = (
-        Axis(f"{each.unit}, {trials_origin(summary)}", 0.0, _MARGIN * max([*map(each.on_axis, running), *its_bounds]))
-        for each, its_bounds in zip(measures, bounds, strict=True)
-    )
-    lines = [
-        *(_limit(Mark(bound, y.low), Mark(bound, y.high)) for bound in bounds[0]),
-        *(_limit(Mark(x.low, bound), Mark(x.high, bound)) for bound in bounds[1]),
-    ]
+    origin = trials_origin(summary)
+    x, x_bounds = _axis(summary, across, running)
+    y, y_bounds = _axis(summary, up, running)
+    lines = [_limit(Mark(bound, y.low), Mark(bound, y.high)) for bound in x_bounds]
+    lines += [_limit(Mark(x.low, bound), Mark(x.high, bound)) for bound in y_bounds]
     front = _front(summary, measures)
-    best = [Series("", RING, Shape.DOT, (measures.mark(winner),)) for winner in summary.finalists[:1]]
-    series = (*lines, *front, *_dots(running, measures), *best)
-    remarks = {
-        f"Dots are {trials_origin(summary)}": running,
-        "the ring is the best configuration": best,
-        "the line is the Pareto front": front,
-        "orange lines are the constraints": lines,
-    }
-    text = "; ".join(remark for remark, marks in remarks.items() if marks)
-    text += f". {len(running):,} of {len(summary.trials):,} configurations run."
+    best = best_ring(summary, measures.mark)
+    series = (*lines, *front, *trial_series(running, measures.mark), *best)
+
+    remarks = [f"Dots are {origin}"]
+    if best:
+        remarks.append("the ring is the best configuration")
+    if front:
+        remarks.append("the line is the Pareto front")
+    if lines:
+        remarks.append("orange lines are the constraints")
+    text = f"{'; '.join(remarks)}. {len(running):,} of {len(summary.trials):,} configurations run."
     panel = Panel("", x, y, series, _WIDTH, _HEIGHT)
     title = f"{up.objective.metric.capitalize()} against {across.objective.metric}"
     return Chart("latency", title, text, (panel,))
 
 
+def _axis(summary: StudySummary, measure: _Measure, running: Sequence[Trial]) -> tuple[Axis, list[float]]:
+    """The axis of an objective, and the bounds of constraints that are drawn on it.
+
+    A bound is drawn if it is near enough to the values; the axis then reaches beyond it.
+    """
+    largest = max(map(measure.on_axis, running))
+    bounds: set[float] = set()
+    for text in summary.attributes.get("constraints", "").split("; "):
+        if text:
+            bounds |= set(Constraint(text).bounds(measure.objective.number))
+    on_axis = [bound / measure.unit_size for bound in sorted(bounds)]
+    near = [bound for bound in on_axis if 0 < bound <= _FARTHEST * largest]
+    return Axis(f"{measure.unit}, {trials_origin(summary)}", 0.0, _MARGIN * max([largest, *near])), near
+
+
 def _limit(*ends: Mark) -> Series:
     return Series("", "limit", Shape.LINE, ends)
-
-
-def _bounds(summary: StudySummary, measure: _Measure, largest: float) -> list[float]:
-    """The bounds of a result by the constraints of the study, on its axis, that are near enough to be drawn."""
-    texts = filter(None, summary.attributes.get("constraints", "").split("; "))
-    bounds = {bound for text in texts for bound in Constraint(text).bounds(measure.objective.number)}
-    on_axis = (bound / measure.unit_size for bound in sorted(bounds))
-    return [bound for bound in on_axis if 0 < bound <= _FARTHEST * largest]
 
 
 def _front(summary: StudySummary, measures: _Measures) -> list[Series]:
@@ -141,14 +146,3 @@ def _front(summary: StudySummary, measures: _Measures) -> list[Series]:
     if {each.objective for each in measures} != {*objective_tuple(summary.objectives)}:
         return []
     return [Series("", "front", Shape.LINE, tuple(map(measures.mark, summary.front)))]
-
-
-def _dots(running: Sequence[Trial], measures: _Measures) -> Iterator[Series]:
-    """A colour for every n_ipu, grey for what breaks a constraint."""
-    broken = tuple(measures.mark(trial) for trial in running if not trial.fits)
-    if broken:
-        yield Series("breaks a constraint", OTHER, Shape.DOT, broken)
-    called = words_of(trial.knobs for trial in running).name("n_ipu")
-    for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in running if trial.fits})):
-        marks = (measures.mark(trial) for trial in running if trial.fits and trial.knobs.n_ipu == n_ipu)
-        yield Series(f"{called} {n_ipu}", f"s{index % 8}", Shape.DOT, tuple(marks))

@@ -6,6 +6,7 @@ Memory by stage against the limit: `memory_by_part` as numbers, `memory_chart` a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ def timeline_chart(
     in_seconds: bool = False,
     device: str = "device",
 ) -> Chart:
-    """The bars of all actions and exchanges, and of the end of a step; of a longer timeline those at both ends.
+    """A row of bars per device: actions, exchanges, the end of a step. A long timeline shows only both of its ends.
 
     Args:
         timeline: the timeline.
@@ -50,14 +51,16 @@ def timeline_chart(
         device: what a row is of.
     """
     rows = _rows(timeline)
-    whole = len(rows) <= n_bars
-    parts = {"": rows} if whole else _ends(rows, n_bars // 2)
+    parts = {"": rows}
+    text = _period(timeline, clock_hz, in_seconds)
+    if len(rows) > n_bars:
+        parts = _ends(rows, n_bars // 2)
+        text += f"; {_shown(list(parts.values()), len(rows))}"
     hover_hz = clock_hz if in_seconds else None
-    panels = (
-        _panel(timeline, part, clock_hz, hover_hz, name, device)._replace(width=_WIDTH // len(parts))
-        for name, part in parts.items()
-    )
-    text = _period(timeline, clock_hz, in_seconds) + ("" if whole else f"; {_shown(list(parts.values()), len(rows))}")
+    panels = []
+    for name, part in parts.items():
+        panel = _panel(timeline, part, clock_hz, hover_hz, name, device)
+        panels.append(panel._replace(width=_WIDTH // len(parts)))
     return Chart("timeline", "Timeline", text, tuple(panels))
 
 
@@ -81,15 +84,17 @@ def time_unit(seconds: float) -> tuple[float, str]:
 
 
 def _rows(timeline: Timeline) -> IntArray:
-    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every bar; actions have the middle two."""
+    """(n, 6) device, activity, stage, micro-batch, start and stop tick of every bar; actions have a micro-batch."""
     codes, rows = timeline.schedule.codes, []
     columns = zip(timeline.schedule.programs, timeline.starts, timeline.stops, strict=True)
     for device, (program, starts, stops) in enumerate(columns):
         action = (codes.kinds(program), codes.stages(program), codes.micro_batches(program), starts, stops)
         rows.append(np.stack((np.full_like(program, device), *action), axis=1))
-        others = spans_besides_actions(timeline, device)
-        rows.append(np.insert(np.insert(others, 0, device, axis=1), [2] * 2, [device, 0], axis=1))
+        activity, start, stop = spans_besides_actions(timeline, device).T
+        same, none = np.full_like(activity, device), np.zeros_like(activity)
+        rows.append(np.stack((same, activity, same, none, start, stop), axis=1))
     every = np.concatenate(rows)
+    # A bar without length would not be seen.
     return every[every[:, _STOP] > every[:, _START]]
 
 
@@ -111,12 +116,15 @@ def _shown(parts: list[IntArray], n_rows: int) -> str:
 def _panel(
     timeline: Timeline, rows: IntArray, clock_hz: float | None, hover_hz: float | None, name: str, called: str
 ) -> Panel:
-    """A row per device, from the first start to the last stop of `rows`."""
-    n_devices, stop_tick = timeline.schedule.n_devices, max(timeline.stop_tick, 1)
-    unit_s, unit = (1.0, "cycles") if clock_hz is None else time_unit(timeline.makespan_cycles / clock_hz)
-    per_tick = 1.0 / timeline.ticks_per_cycle / (1.0 if clock_hz is None else clock_hz * unit_s)
-    ends = (rows[:, _START].min(), rows[:, _STOP].max()) if name else (0, stop_tick)
-    low, high = (float(tick) * per_tick for tick in ends)
+    """A row per device, from the first start to the last stop of `rows`; without a name all of the timeline."""
+    n_devices = timeline.schedule.n_devices
+    unit, per_tick = "cycles", 1.0 / timeline.ticks_per_cycle
+    if clock_hz is not None:
+        unit_s, unit = time_unit(timeline.makespan_cycles / clock_hz)
+        per_tick /= clock_hz * unit_s
+    low, high = 0.0, max(timeline.stop_tick, 1) * per_tick
+    if name:
+        low, high = float(rows[:, _START].min()) * per_tick, float(rows[:, _STOP].max()) * per_tick
     tracks = Series("", "track", Shape.BAR, tuple(Mark(low, device, stop=high) for device in range(n_devices)))
     return Panel(
         name,
@@ -134,14 +142,16 @@ def _series(timeline: Timeline, rows: IntArray, per_tick: float, hover_hz: float
     for number in np.unique(rows[:, _ACTIVITY]).tolist():
         activity, marks = ACTIVITIES[number], []
         for device, _, stage, micro_batch, start, stop in rows[rows[:, _ACTIVITY] == number].tolist():
-            action = "" if number >= EXCHANGE else f"{activity.letter}{micro_batch}"
-            name = f"{stage}{action} {activity.name}" if action else activity.name
+            name, text = activity.name, ""
+            if number < EXCHANGE:  # an action of the schedule
+                action = f"{activity.letter}{micro_batch}"
+                name = f"{stage}{action} {activity.name}"
+                text = f"{stage}{action}" if with_stage else action
             first, last = start / per_cycle, stop / per_cycle
             hover = f"{name}, {last - first:,.12g} cycles from {first:,.12g} to {last:,.12g}"
             if hover_hz is not None:
                 length, start_text, stop_text = (duration(n, hover_hz) for n in (last - first, first, last))
                 hover = f"{name}, {length} from {start_text} to {stop_text}"
-            text = f"{stage}{action}" if with_stage and action else action
             marks.append(Mark(start * per_tick, device, hover, text, stop * per_tick))
         yield Series(activity.name, f"do-{activity.name.partition(' ')[0]}", Shape.BAR, tuple(marks))
 
@@ -181,7 +191,7 @@ def memory_by_part(
     measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None, mode: Mode = _INFERENCE
 ) -> list[StageMemory]:
     """The memory of every stage or phase, by the same few categories; the mode names its layers."""
-    if isinstance(measured, Plan) and isinstance(estimate, Plan):
+    if isinstance(measured, Plan) and isinstance(estimate, Plan):  # replicas with other plans, in the same order
         estimate = estimate.in_order_of(measured)
     parts: tuple[Stage | Phase, ...] = measured.parts
     estimated: tuple[Stage | Phase, ...] = () if estimate is None else estimate.parts
@@ -190,25 +200,22 @@ def memory_by_part(
     for index, (name, part) in enumerate(zip(part_names(measured), parts, strict=True)):
         memory_bytes = {category: part.memory_bytes.get(category, 0) for category in shown}
         rest = part.total_bytes - sum(memory_bytes.values())
-        estimated_part = estimated[index] if index < len(estimated) else None
-        rows.append(
-            StageMemory(
-                f"{name} {mode.parts_short(part.layers, measured.partition[-1])}",
-                memory_bytes | ({REST: rest} if rest else {}),
-                part.limit_bytes,
-                None if estimated_part is None else estimated_part.total_bytes,
-                None if estimated_part is None else estimated_part.limit_bytes,
-            )
-        )
+        if rest:
+            memory_bytes[REST] = rest
+        label = f"{name} {mode.parts_short(part.layers, measured.partition[-1])}"
+        estimated_bytes = planned_bytes = None
+        if index < len(estimated):
+            estimated_bytes, planned_bytes = estimated[index].total_bytes, estimated[index].limit_bytes
+        rows.append(StageMemory(label, memory_bytes, part.limit_bytes, estimated_bytes, planned_bytes))
     return rows
 
 
 def _categories(parts: Sequence[Stage | Phase]) -> list[str]:
-    sums: dict[str, int] = {}
+    """The categories that are shown: the largest of all parts together, the largest first."""
+    sums: Counter[str] = Counter()
     for part in parts:
-        for category, n_bytes in part.memory_bytes.items():
-            sums[category] = sums.get(category, 0) + n_bytes
-    largest = sorted(sums, key=lambda category: -sums[category])
+        sums.update(part.memory_bytes)
+    largest = [category for category, _ in sums.most_common()]
     return largest if len(largest) <= N_CATEGORIES + 1 else largest[:N_CATEGORIES]
 
 
@@ -218,25 +225,17 @@ def memory_chart(finalist: Trial, origin: str) -> Chart:
     largest_bytes = max(max(row.limit_bytes, row.total_bytes) for row in rows)
     unit = format_bytes(largest_bytes).rpartition(" ")[2]
     unit_bytes = GIB if unit == "GiB" else MIB
-    tracks = (Mark(0.0, y, stop=row.limit_bytes / unit_bytes) for y, row in enumerate(rows))
-    shares = (
-        f"{format_bytes(row.total_bytes)}, {100 * row.total_bytes / max(row.limit_bytes, 1):.0f} %" for row in rows
-    )
-    labels = (
-        Mark(row.total_bytes / unit_bytes, y, "", share)
-        for y, (row, share) in enumerate(zip(rows, shares, strict=True))
-    )
+    tracks, labels = [], []
+    for y, row in enumerate(rows):
+        tracks.append(Mark(0.0, y, stop=row.limit_bytes / unit_bytes))
+        share = 100 * row.total_bytes / max(row.limit_bytes, 1)
+        labels.append(Mark(row.total_bytes / unit_bytes, y, "", f"{format_bytes(row.total_bytes)}, {share:.0f} %"))
+    limit = f"{finalist.knobs.session.words.unit} limit"
     series = (
         Series("", "track", Shape.BAR, tuple(tracks)),
         *_memory_series(rows, unit_bytes),
         _ticks(unit_bytes, "estimated", "estimated", [row.estimated_bytes for row in rows]),
-        _ticks(
-            unit_bytes,
-            f"{finalist.knobs.session.words.unit} limit",
-            "limit",
-            [row.limit_bytes for row in rows],
-            is_named=True,
-        ),
+        _ticks(unit_bytes, limit, "limit", [row.limit_bytes for row in rows], is_named=True),
         _ticks(unit_bytes, "planned limit", "planned", [row.planned_bytes for row in rows], is_named=True),
         Series("", "value", Shape.LABEL, tuple(labels)),
     )
@@ -250,26 +249,28 @@ def memory_chart(finalist: Trial, origin: str) -> Chart:
 
 def _memory_series(rows: list[StageMemory], unit_bytes: int) -> list[Series]:
     """One series per category, its bars after those of the categories before."""
-    categories = list(dict.fromkeys(category for row in rows for category in row.memory_bytes))
-    starts_bytes, series = [0] * len(rows), []
+    categories = dict.fromkeys(category for row in rows for category in row.memory_bytes)
+    stops_bytes, series = [0] * len(rows), []
     for index, category in enumerate(categories):
         marks = []
         for y, row in enumerate(rows):
-            start_bytes, n_bytes = starts_bytes[y], row.memory_bytes.get(category, 0)
-            starts_bytes[y] += n_bytes
+            n_bytes = row.memory_bytes.get(category, 0)
+            start = stops_bytes[y] / unit_bytes
+            stops_bytes[y] += n_bytes
             hover = f"{category}: {format_bytes(n_bytes)}"
-            marks.append(Mark(start_bytes / unit_bytes, y, hover, "", starts_bytes[y] / unit_bytes))
-        series.append(Series(category, OTHER if category == REST else f"s{index}", Shape.BAR, tuple(marks)))
+            marks.append(Mark(start, y, hover, "", stops_bytes[y] / unit_bytes))
+        style = OTHER if category == REST else f"s{index}"
+        series.append(Series(category, style, Shape.BAR, tuple(marks)))
     return series
 
 
 def _ticks(unit_bytes: int, name: str, style: str, sizes_bytes: Sequence[int | None], is_named: bool = False) -> Series:
     """A tick for every size; where all stages have the same, its name may be written above, in the axis's unit."""
-    common_bytes = sizes_bytes[0] if is_named and len(set(sizes_bytes)) == 1 else None
-    text = f"{name} {common_bytes / unit_bytes:,.{_DIGITS[unit_bytes]}g}" if common_bytes else ""
-    marks = (
-        Mark(n_bytes / unit_bytes, y, f"{name}: {format_bytes(n_bytes)}", text)
-        for y, n_bytes in enumerate(sizes_bytes)
-        if n_bytes is not None
-    )
+    text = ""
+    if is_named and sizes_bytes[0] and len(set(sizes_bytes)) == 1:
+        text = f"{name} {sizes_bytes[0] / unit_bytes:,.{_DIGITS[unit_bytes]}g}"
+    marks = []
+    for y, n_bytes in enumerate(sizes_bytes):
+        if n_bytes is not None:
+            marks.append(Mark(n_bytes / unit_bytes, y, f"{name}: {format_bytes(n_bytes)}", text))
     return Series(name, style, Shape.TICK, tuple(marks))

@@ -38,12 +38,13 @@ def plotly_figure(chart: Chart, n_dots: int) -> dict[str, Any]:
         chart: the chart.
         n_dots: about how many dots are drawn at most, evenly from all series.
     """
-    in_legend: set[tuple[str, str]] = set()
-    n_series = sum(series.shape in (Shape.DOT, Shape.JOINED) for panel in chart.panels for series in panel.series)
+    n_series = sum(map(_has_dots, chart.series))
     n_each = max(_MIN_DOTS, n_dots // max(n_series, 1))
+    in_legend: set[tuple[str, str]] = set()
     traces: list[dict[str, Any]] = []
     for index, panel in enumerate(chart.panels, 1):
         for series in panel.series:
+            # Series of one style and name are one entry, which switches all of them; the first of its traces shows it.
             entry = (series.style, series.name)
             shared = {
                 "name": series.name,
@@ -60,6 +61,10 @@ def plotly_figure(chart: Chart, n_dots: int) -> dict[str, Any]:
     return {"data": traces, "layout": {**look, **_axes(chart)}}
 
 
+def _has_dots(series: Series) -> bool:
+    return series.shape in (Shape.DOT, Shape.JOINED)
+
+
 def _n_legend_rows(names: Sequence[str]) -> int:
     """The rows of a legend, which has columns as wide as its longest name unless one row is enough.
 
@@ -72,11 +77,20 @@ def _n_legend_rows(names: Sequence[str]) -> int:
 
 
 def _thinned(series: Series, n: int) -> Series:
-    """At most `n` of the dots, evenly spaced."""
-    if series.shape not in (Shape.DOT, Shape.JOINED):
+    """At most `n` of the dots and `n` of the crosses, evenly spaced."""
+    if not _has_dots(series):
         return series
-    fit, unfit = ([mark for mark in series.marks if (mark.y is None) is missing] for missing in (False, True))
-    return series._replace(marks=tuple(mark for some in (fit, unfit) for mark in some[:: -(-len(some) // n) or 1]))
+    marks: list[Mark] = []
+    for some in _dots_and_crosses(series):
+        step = max(1, -(-len(some) // n))
+        marks += some[::step]
+    return series._replace(marks=tuple(marks))
+
+
+def _dots_and_crosses(series: Series) -> tuple[list[Mark], list[Mark]]:
+    """The marks with a value on `y`, and those without."""
+    dots = [mark for mark in series.marks if mark.y is not None]
+    return dots, [mark for mark in series.marks if mark.y is None]
 
 
 def _axes(chart: Chart) -> dict[str, Any]:
@@ -113,8 +127,7 @@ def _floor(panel: Panel) -> float:
 
 def _look(chart: Chart) -> dict[str, Any]:
     """Grey text on a transparent background, readable on white and on black."""
-    labels = (series for panel in chart.panels for series in panel.series if series.shape is Shape.LABEL)
-    longest = max((len(mark.text) for series in labels for mark in series.marks), default=0)
+    longest = max(panel.longest_label for panel in chart.panels)
     return {
         "title": {
             "text": f"{chart.title}<br><sub>{chart.text}</sub>",
@@ -177,11 +190,11 @@ def _bars(series: Series, panel: Panel) -> list[dict[str, Any]]:
         },
         **_texts(marks),
     }
-    if not any(mark.text for mark in marks):
-        return [bars]
-    texts = [mark.text.replace("\n", "<br>") for mark in marks]
-    position = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
-    return [{**bars, "text": texts, **position, "insidetextfont": {"color": _ON_BAR if is_solid else _INK}}]
+    if any(mark.text for mark in marks):
+        bars["text"] = [mark.text.replace("\n", "<br>") for mark in marks]
+        bars |= {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
+        bars["insidetextfont"] = {"color": _ON_BAR if is_solid else _INK}
+    return [bars]
 
 
 def _shades(series: Series) -> list[str]:
@@ -189,12 +202,12 @@ def _shades(series: Series) -> list[str]:
     colour = _colour(series.style)
     if series.shape is Shape.CELL:
         return [_on_white(colour, mark.opacity) for mark in series.marks]
-    shades, row, is_odd = [], -1.0, True
-    both = (colour, _on_white(colour, 0.7))
+    pale, shades = _on_white(colour, 0.7), []
+    row, is_pale = -1.0, True
     for mark in series.marks:
-        is_odd = mark.y == row and not is_odd
+        is_pale = mark.y == row and not is_pale  # the first of a row is not
         row = -1.0 if mark.y is None else mark.y
-        shades.append(both[is_odd])
+        shades.append(pale if is_pale else colour)
     return shades
 
 
@@ -222,11 +235,11 @@ def _labels(series: Series, panel: Panel) -> list[dict[str, Any]]:
 
 def _dots(series: Series, panel: Panel, mode: str = "markers") -> list[dict[str, Any]]:
     """Dots, and crosses below the axis."""
-    fit, unfit = ([mark for mark in series.marks if (mark.y is None) is missing] for missing in (False, True))
-    colour, is_ring = _colour(series.style), series.style == RING
+    fit, unfit = _dots_and_crosses(series)
+    colour = _colour(series.style)
     look = {
         "color": colour,
-        "size": 16 if is_ring else 7,
+        "size": 16 if series.style == RING else 7,
         "line": {"width": _OUTLINES.get(series.style, 0), "color": _INK},
     }
     dots = {**_scatter(fit), "mode": mode, "marker": look, "line": {"color": colour, "width": 1}}
@@ -251,7 +264,7 @@ def _area(series: Series, panel: Panel) -> list[dict[str, Any]]:
 
 
 def _scatter(marks: Sequence[Mark], above: float = 0.0) -> dict[str, Any]:
-    """Marks at their places, in rows in the middle."""
+    """A trace of marks; `above` moves them up, to the middle of their rows."""
     ys = _numbers(mark.y + above for mark in marks if mark.y is not None)
     return {"type": "scatter", "x": _numbers(mark.x for mark in marks), "y": ys, **_texts(marks)}
 

@@ -12,11 +12,11 @@ from autoauto.records.costs.rate_curve import RateBound, RateCurves, RateLine
 from autoauto.records.target import Origin
 from autoauto.report.bounds import TIMES
 from autoauto.report.charts.chart import RING, Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.charts.dots import colour
 from autoauto.report.charts.plan import time_unit
 from autoauto.report.wording import counted, time_text
 
 _WIDTH, _HEIGHT, _MARGIN = 420, 234, 1.06
-_N_COLOURS = 8
 _FARTHEST = 3.0
 """So many times the bound, or what keeps it, is the axis at most: latencies of an overload are far larger."""
 _PANELS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency"}
@@ -41,21 +41,24 @@ def rates_chart(curves: RateCurves | None) -> Chart | None:
 
 
 def _panel(curves: RateCurves, name: str, bounds: list[RateBound]) -> Panel:
-    names = sorted({f"{name}_p50_s", f"{name}_p99_s", *(bound.name for bound in bounds)})
-    drawn = [each for each in names if all(each in line.values for line in curves.lines)]
-    most_s = max([*(bound.limit_s for bound in bounds), *(_most(line, drawn) for line in curves.lines)])
+    names = {f"{name}_p50_s", f"{name}_p99_s"} | {bound.name for bound in bounds}
+    drawn = [each for each in sorted(names) if all(each in line.values for line in curves.lines)]
+    longest_s = [bound.limit_s for bound in bounds] + [_most(line, drawn) for line in curves.lines]
+    most_s = max(longest_s)
     unit_s, unit = time_unit(most_s)
     across = Axis("requests/s", 0.0, _MARGIN * max(line.requests_per_s[-1] for line in curves.lines))
     up = Axis(f"{_PANELS[name]} ({unit}), {Origin.SIMULATED}", 0.0, _MARGIN * most_s / unit_s)
     series: list[Series] = []
     for index, line in enumerate(curves.lines):
         for each in drawn:
-            series.append(_line(line, each, f"s{index % _N_COLOURS}", most_s, unit_s))
+            series.append(_line(line, each, colour(index), most_s, unit_s))
     for bound in bounds:
         ends = Mark(0.0, bound.limit_s / unit_s), Mark(across.high, bound.limit_s / unit_s)
         series.append(Series("", "limit", Shape.LINE, ends))
     ringed = bounds[0].name if bounds else f"{name}_p99_s"
-    rings = [ring for line in curves.lines for ring in _ring(line, ringed, unit_s)]
+    rings: list[Mark] = []
+    for line in curves.lines:
+        rings += _ring(line, ringed, unit_s)
     series.append(Series("", RING, Shape.DOT, tuple(rings)))
     has_crosses = any(mark.y is None for each in series for mark in each.marks)
     return Panel(_PANELS[name], across, up, tuple(series), _WIDTH, _HEIGHT, "grows" if has_crosses else "")
@@ -72,7 +75,7 @@ def _line(line: RateLine, name: str, style: str, most_s: float, unit_s: float) -
     """A percentile of some replicas: a line with dots, which ends where it leaves the panel, and crosses below it."""
     replicas = counted(line.n_replicas, "replica")
     marks: list[Mark] = []
-    before: tuple[float, float] | None = None
+    before: tuple[float, float] | None = None  # the last point inside the panel, from which a line may leave it
     growths = line.values["queue_growth_per_s"]
     for rate, time_s, growth in zip(line.requests_per_s, line.values[name], growths, strict=True):
         hover = f"{replicas}, {rate:,.4g} requests/s: {TIMES[name]} "

@@ -38,8 +38,9 @@ class Scale(NamedTuple):
         [0.0, 2.0, 4.0, 6.0, 8.0]
         """
         step = round_step((self.high - self.low) / n)
-        first = -int(-self.low // step)
-        return [i * step for i in range(first, int(self.high / step + 1e-9) + 1)]
+        first = -int(-self.low // step)  # low / step, rounded up
+        last = int(self.high / step + 1e-9)  # rounded down, but not below a multiple that is met
+        return [i * step for i in range(first, last + 1)]
 
 
 def round_step(minimum: float) -> float:
@@ -81,39 +82,49 @@ class _Frame(NamedTuple):
 
 
 def _frame(panel: Panel) -> _Frame:
-    rows = panel.y.categories
-    longest = max(map(len, (*rows, panel.y.title))) if rows else 0
-    left = 14 + _CHARACTER * longest if rows else 60.0
-    labels = max((len(mark.text) for mark in _marks_of(panel, Shape.LABEL)), default=0)
-    right = panel.width - (18 + _CHARACTER * labels if labels else 10)
-    n_above = sum(any(mark.text for mark in series.marks) for series in panel.series if series.shape is Shape.TICK)
-    top = 30.0 if not rows else 4.0 + 16 * n_above
+    margin = 18 + _CHARACTER * panel.longest_label if panel.longest_label else 10
+    left, top = 60.0, 30.0
+    if panel.y.categories:
+        left = 14 + _CHARACTER * max(map(len, (*panel.y.categories, panel.y.title)))
+        top = 4.0 + 16 * sum(bool(texts) for texts in map(_texts_above, panel.series))
     bottom = top + panel.height
-    x = Scale(panel.x.low, panel.x.high, left, right)
-    if rows:
-        return _Frame(x, Scale(0.0, panel.y.high, top, bottom), panel.height / len(rows), {}, bottom)
+    x = Scale(panel.x.low, panel.x.high, left, panel.width - margin)
+    if panel.y.categories:
+        row = panel.height / len(panel.y.categories)
+        return _Frame(x, Scale(0.0, panel.y.high, top, bottom), row, {}, bottom)
+    # Crosses of each style have a lane of their own below the dots, so that no style hides another.
     styles = sorted({series.style for series in panel.series if series.shape is Shape.JOINED})
-    floor_ = bottom - _LANE * len(styles)
-    lanes = {style: floor_ + _LANE * (index + 0.5) + 5 for index, style in enumerate(styles)}
-    return _Frame(x, Scale(panel.y.low, panel.y.high, floor_, top), 0.0, lanes, bottom)
+    above_lanes = bottom - _LANE * len(styles)
+    lanes = {style: above_lanes + _LANE * (index + 0.5) + 5 for index, style in enumerate(styles)}
+    return _Frame(x, Scale(panel.y.low, panel.y.high, above_lanes, top), 0.0, lanes, bottom)
 
 
-def _marks_of(panel: Panel, shape: Shape) -> Iterator[Mark]:
-    return (mark for series in panel.series if series.shape is shape for mark in series.marks)
+def _texts_above(series: Series) -> dict[str, float]:
+    """The texts of ticks, which are written above the panel, and where they end on the axis; of others none."""
+    if series.shape is not Shape.TICK:
+        return {}
+    return {mark.text: mark.x for mark in series.marks if mark.text}
 
 
 def panel_svg(chart: Chart, index: int) -> str:
     """The panel `index` as a picture that scales with its column; marks have their texts as tooltips."""
     panel = chart.panels[index]
     frame = _frame(panel)
-    name = f"{chart.name}-{index}" if panel.name else chart.name
-    title = f"{chart.title}, {panel.name}" if panel.name else chart.title
-    head = tag("title", words(title), id=f"{name}-title")
+    name, title = chart.name, chart.title
+    if panel.name:
+        name, title = f"{name}-{index}", f"{title}, {panel.name}"
     height = frame.bottom + _BOTTOM
+    content = [
+        tag("title", words(title), id=f"{name}-title"),
+        _bottom_axis(panel, frame),
+        _left_axis(panel, frame),
+        _ticks_above(panel, frame),
+    ]
+    for series in panel.series:
+        content += _DRAWERS[series.shape](series, frame)
     return tag(
         "svg",
-        *(head, _bottom_axis(panel, frame), _left_axis(panel, frame), _ticks_above(panel, frame)),
-        *("".join(_DRAWERS[series.shape](series, frame)) for series in panel.series),
+        *content,
         id=name,
         viewBox=f"0 0 {panel.width} {height:.0f}",
         role="img",
@@ -127,27 +138,31 @@ def _bottom_axis(panel: Panel, frame: _Frame) -> str:
     """Numbers or categories below the panel, grid lines up to its top, and a title."""
     scale, y = frame.x, frame.bottom
     parts: list[str] = []
-    for index, name in enumerate(panel.x.categories):
-        parts.append(tag("text", words(name), x=scale.pixel(index + 0.5), y=y + 18, class_="tick middle"))
-    for value in [] if panel.x.categories else scale.ticks(8 if panel.width > 600 else 5):
-        x = scale.pixel(value)
-        parts.append(tag("line", x1=x, x2=x, y1=min(frame.y.start, frame.y.stop), y2=y, class_="grid"))
-        parts.append(tag("text", number(value), x=x, y=y + 16, class_="tick middle"))
+    if panel.x.categories:
+        for index, name in enumerate(panel.x.categories):
+            parts.append(tag("text", words(name), x=scale.pixel(index + 0.5), y=y + 18, class_="tick middle"))
+    else:
+        top = min(frame.y.start, frame.y.stop)
+        for value in scale.ticks(8 if panel.width > 600 else 5):
+            x = scale.pixel(value)
+            parts.append(tag("line", x1=x, x2=x, y1=top, y2=y, class_="grid"))
+            parts.append(tag("text", number(value), x=x, y=y + 16, class_="tick middle"))
     middle = (scale.start + scale.stop) / 2
-    return "".join([*parts, tag("text", words(panel.x.title), x=middle, y=y + 36, class_="name middle")])
+    parts.append(tag("text", words(panel.x.title), x=middle, y=y + 36, class_="name middle"))
+    return "".join(parts)
 
 
 def _left_axis(panel: Panel, frame: _Frame) -> str:
     """Categories or numbers left of the panel, and a title."""
     scale, x = frame.y, frame.x.start
-    if panel.y.categories:
-        names = (
-            tag("text", words(name), x=x - 10, y=scale.pixel(index + 0.5) + 4, class_="label end")
-            for index, name in enumerate(panel.y.categories)
-        )
-        title = tag("text", words(panel.y.title), x=x - 10, y=frame.bottom + 18, class_="name end")
-        return "".join([*names, title if panel.y.title else ""])
     parts: list[str] = []
+    if panel.y.categories:
+        for index, name in enumerate(panel.y.categories):
+            y = scale.pixel(index + 0.5) + 4
+            parts.append(tag("text", words(name), x=x - 10, y=y, class_="label end"))
+        if panel.y.title:
+            parts.append(tag("text", words(panel.y.title), x=x - 10, y=frame.bottom + 18, class_="name end"))
+        return "".join(parts)
     for value in scale.ticks(5):
         y = scale.pixel(value)
         parts.append(tag("line", x1=x, x2=frame.x.stop, y1=y, y2=y, class_="grid"))
@@ -157,18 +172,19 @@ def _left_axis(panel: Panel, frame: _Frame) -> str:
         parts.append(tag("line", x1=x, x2=frame.x.stop, y1=y, y2=y, class_="grid"))
         middle = (scale.start + frame.bottom) / 2 + 8
         parts.append(tag("text", words(panel.without_value), x=x - 8, y=middle, class_="tick end"))
-    return "".join([*parts, tag("text", words(panel.y.title), x=x - 8, y=scale.stop - 14, class_="name")])
+    parts.append(tag("text", words(panel.y.title), x=x - 8, y=scale.stop - 14, class_="name"))
+    return "".join(parts)
 
 
 def _ticks_above(panel: Panel, frame: _Frame) -> str:
     """The texts of ticks, a line for every series."""
     parts: list[str] = []
-    for series in panel.series:
-        texts = {mark.text: mark.x for mark in series.marks if mark.text}
-        if series.shape is Shape.TICK and texts:
-            y = 12 + 14 * len(parts)
-            lines = (tag("text", words(text), x=frame.x.pixel(x), y=y, class_="tick end") for text, x in texts.items())
-            parts.append("".join(lines))
+    y = 12
+    for texts in map(_texts_above, panel.series):
+        if texts:
+            for text, x in texts.items():
+                parts.append(tag("text", words(text), x=frame.x.pixel(x), y=y, class_="tick end"))
+            y += 14
     return "".join(parts)
 
 
@@ -193,32 +209,33 @@ def _bars(series: Series, frame: _Frame) -> Iterator[str]:
     """Bars, and their texts where the longest of them has room."""
     yield tag("g", *(_rectangle(mark, frame, 0.1) for mark in series.marks), class_=series.style)
     minimum = 6.5 * max((len(mark.text) for mark in series.marks), default=0) + 2
-    texts = [_bar_text(mark, frame) for mark in series.marks if mark.text and _length(mark, frame) >= minimum]
+    texts = []
+    for mark in series.marks:
+        length = frame.x.pixel(mark.stop) - frame.x.pixel(mark.x)
+        if mark.text and length >= minimum:
+            x, y = _middle(mark, frame)
+            texts.append(tag("text", words(mark.text), x=x, y=y + 4))
     if texts:
         yield tag("g", *texts, class_="on-bar middle")
 
 
-def _length(mark: Mark, frame: _Frame) -> float:
-    return frame.x.pixel(mark.stop) - frame.x.pixel(mark.x)
-
-
-def _bar_text(mark: Mark, frame: _Frame) -> str:
+def _middle(mark: Mark, frame: _Frame) -> tuple[float, float]:
+    """The pixel in the middle of a bar or cell."""
     assert mark.y is not None
-    middle = frame.x.pixel((mark.x + mark.stop) / 2)
-    return tag("text", words(mark.text), x=middle, y=frame.y.pixel(mark.y + 0.5) + 4)
+    return frame.x.pixel((mark.x + mark.stop) / 2), frame.y.pixel(mark.y + 0.5)
 
 
 def _cells(series: Series, frame: _Frame) -> Iterator[str]:
     yield tag("g", *(_rectangle(mark, frame, 0.0, 1.5, 4) for mark in series.marks), class_=series.style)
     for mark in series.marks:
-        assert mark.y is not None
-        x, y = frame.x.pixel((mark.x + mark.stop) / 2), frame.y.pixel(mark.y + 0.5)
+        x, y = _middle(mark, frame)
         lines = mark.text.splitlines()
-        classes = ["tick"] if len(lines) == 1 else ["cell", *["below"] * (len(lines) - 1)]
-        for index, (line, class_) in enumerate(zip(lines, classes, strict=False)):
-            yield tag(
-                "text", words(line), x=x, y=y + 4 - 8.5 * (len(lines) - 1) + 17 * index, class_=f"{class_} middle"
-            )
+        first_y = y + 4 - 8.5 * (len(lines) - 1)
+        for index, line in enumerate(lines):
+            style = "below"
+            if index == 0:  # a single line is as small as one below
+                style = "tick" if len(lines) == 1 else "cell"
+            yield tag("text", words(line), x=x, y=first_y + 17 * index, class_=f"{style} middle")
 
 
 def _ticks(series: Series, frame: _Frame) -> Iterator[str]:
@@ -238,9 +255,13 @@ def _labels(series: Series, frame: _Frame) -> Iterator[str]:
 
 def _dots(series: Series, frame: _Frame) -> Iterator[str]:
     """Dots, and crosses below the axis; one where several would cover each other."""
-    shown = {_pixel(mark, frame): mark for mark in reversed(series.marks)}
+    # Of marks on one pixel the first is drawn, but as late as the last of them.
+    by_pixel: dict[tuple[int, int | None], Mark] = {}
+    for mark in reversed(series.marks):
+        y = None if mark.y is None else round(frame.y.pixel(mark.y))
+        by_pixel[round(frame.x.pixel(mark.x)), y] = mark
     dots, crosses = [], []
-    for mark in reversed(shown.values()):
+    for mark in reversed(by_pixel.values()):
         x = frame.x.pixel(mark.x)
         if mark.y is None:
             path = f"M{x - 3:.1f} {frame.lanes[series.style] - 3:.1f}l6 6m0 -6l-6 6"
@@ -251,10 +272,6 @@ def _dots(series: Series, frame: _Frame) -> Iterator[str]:
     for class_, drawn in (("dot", dots), ("cross", crosses)):
         if drawn:
             yield tag("g", *drawn, class_=f"{class_} {series.style}")
-
-
-def _pixel(mark: Mark, frame: _Frame) -> tuple[int, int | None]:
-    return round(frame.x.pixel(mark.x)), None if mark.y is None else round(frame.y.pixel(mark.y))
 
 
 def _joined(series: Series, frame: _Frame) -> Iterator[str]:
@@ -291,22 +308,24 @@ def picture_file(chart: Chart) -> str:
     """A chart as an SVG file of its own, panels side by side, with a legend; light or dark as its reader prefers."""
     width = sum(panel.width for panel in chart.panels)
     height = max(round(_frame(panel).bottom + _BOTTOM) for panel in chart.panels)
-    parts, x = [], 0
-    for index, panel in enumerate(chart.panels):
-        parts.append(panel_svg(chart, index).replace("<svg ", f'<svg x="{x}" y="{_LEGEND_HEIGHT}" ', 1))
-        x += panel.width
     outer_width, outer_height = width + 2 * _MARGIN, height + _LEGEND_HEIGHT + 2 * _MARGIN
-    shown = min(1.0, _MAX_FILE_WIDTH / outer_width)
-    return tag(
-        "svg",
+    parts = [
         tag("style", STYLE.read_text(encoding="utf-8")),
         tag("rect", x=-_MARGIN, y=-_MARGIN, width=outer_width, height=outer_height, style="fill:var(--card)"),
         *_legend(chart),
+    ]
+    x = 0
+    for index, panel in enumerate(chart.panels):
+        parts.append(panel_svg(chart, index).replace("<svg ", f'<svg x="{x}" y="{_LEGEND_HEIGHT}" ', 1))
+        x += panel.width
+    scale = min(1.0, _MAX_FILE_WIDTH / outer_width)
+    return tag(
+        "svg",
         *parts,
         xmlns="http://www.w3.org/2000/svg",
         viewBox=f"{-_MARGIN} {-_MARGIN} {outer_width} {outer_height}",
-        width=round(shown * outer_width),
-        height=round(shown * outer_height),
+        width=round(scale * outer_width),
+        height=round(scale * outer_height),
         style="font-family: 'Liberation Sans', Arial, sans-serif",
     )
 

@@ -11,47 +11,36 @@ other beats in both:
 
 from __future__ import annotations
 
-from autoauto.report.charts.chart import OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape
-from autoauto.report.wording import configuration, trials_origin, words_of
+from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
+from autoauto.report.charts.dots import best_ring, trial_series
+from autoauto.report.wording import configuration, trials_origin
 from autoauto.space.study_summary import StudySummary, UsersPoint
 from autoauto.space.trial import Trial
 
 _WIDTH, _HEIGHT, _MARGIN = 420, 234, 1.06
-_N_COLOURS = 8
 
 
 def users_chart(summary: StudySummary) -> Chart | None:
-    """Tokens a second of a GPU against those of a user; None where no text is made.
+    """A chart of tokens/s per GPU against tokens/s per user; None if no trial generates text.
 
     Dots are the configurations that were tried; the front is that of the whole space, where the search surveyed it.
     """
     running = [trial for trial in summary.trials if trial.tokens.tpot_s and trial.runs]
     if not running:
         return None
-    fitting = [trial for trial in running if trial.fits]
     origin = trials_origin(summary)
-    front = summary.users_front
-    of_users = [*map(_of_user, running), *(point.of_user for point in front)]
-    of_gpus = [*(trial.device_samples_per_s for trial in running), *(point.of_gpu for point in front)]
-    across = Axis(f"tokens/s a user, {origin}", 0.0, _MARGIN * max(of_users))
-    up = Axis(f"tokens/s a GPU, {origin}", 0.0, _MARGIN * max(of_gpus))
-    broken = tuple(_mark(trial) for trial in running if not trial.fits)
-    series = [Series("", "front", Shape.LINE, tuple(map(_point, front)))] if front else []
-    series += [Series("breaks a constraint", OTHER, Shape.DOT, broken)] if broken else []
-    called = words_of(trial.knobs for trial in running).name("n_ipu")
-    for index, n_ipu in enumerate(sorted({trial.knobs.n_ipu for trial in fitting})):
-        marks = tuple(_mark(trial) for trial in fitting if trial.knobs.n_ipu == n_ipu)
-        series.append(Series(f"{called} {n_ipu}", f"s{index % _N_COLOURS}", Shape.DOT, marks))
-    series += [Series("", RING, Shape.DOT, (_mark(winner),)) for winner in summary.finalists[:1]]
-    line = f"; the line joins the {len(front):,} configurations of the space that none beats in both" if front else ""
-    text = f"Dots are {origin}; the ring is the best configuration{line}."
-    panel = Panel("", across, up, tuple(series), _WIDTH, _HEIGHT)
-    return Chart("users", "Throughput a GPU against speed for a user", text, (panel,))
-
-
-def _of_user(trial: Trial) -> float:
-    assert trial.tokens.tpot_s
-    return float(1.0 / trial.tokens.tpot_s)
+    text = f"Dots are {origin}; the ring is the best configuration"
+    front = tuple(map(_point, summary.users_front))
+    series = []
+    if front:
+        series.append(Series("", "front", Shape.LINE, front))
+        text += f"; the line joins the {len(front):,} configurations of the space that none beats in both"
+    series += trial_series(running, _mark)
+    marks = [*front, *map(_mark, running)]
+    across = Axis(f"tokens/s a user, {origin}", 0.0, _MARGIN * max(mark.x for mark in marks))
+    up = Axis(f"tokens/s a GPU, {origin}", 0.0, _MARGIN * max(mark.y or 0.0 for mark in marks))
+    panel = Panel("", across, up, (*series, *best_ring(summary, _mark)), _WIDTH, _HEIGHT)
+    return Chart("users", "Throughput a GPU against speed for a user", f"{text}.", (panel,))
 
 
 def _point(point: UsersPoint) -> Mark:
@@ -60,6 +49,6 @@ def _point(point: UsersPoint) -> Mark:
 
 
 def _mark(trial: Trial) -> Mark:
-    speeds = f"{trial.device_samples_per_s:,.1f} tokens/s a GPU, {_of_user(trial):,.1f} a user"
-    hover = f"trial {trial.number}: {configuration(trial.knobs)}; {speeds}"
-    return Mark(_of_user(trial), trial.device_samples_per_s, hover)
+    of_gpu, of_user = trial.device_samples_per_s, 1.0 / trial.tokens.tpot_s
+    speeds = f"{of_gpu:,.1f} tokens/s a GPU, {of_user:,.1f} a user"
+    return Mark(of_user, of_gpu, f"trial {trial.number}: {configuration(trial.knobs)}; {speeds}")

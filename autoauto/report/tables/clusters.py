@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from autoauto.records.target import Origin
+from autoauto.report.tables.columns import value_text
 from autoauto.report.tables.table import Column, Table, Value
-from autoauto.report.tables.trials import value_text
 from autoauto.report.wording import configuration, has_groups, serving_text, speed_of, time_text
 from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION
 from autoauto.space.objectives import Objective
@@ -15,7 +15,7 @@ from autoauto.space.trial import Trial
 
 
 class ClusterAnswer(NamedTuple):
-    """What a search of a cluster answered.
+    """The answer of a search on one cluster.
 
     Attributes:
         cluster: its name.
@@ -37,10 +37,12 @@ def ranked_answers(answers: Sequence[ClusterAnswer], objective: Objective) -> li
     by_price = _is_by_price(answers, objective)
 
     def rank(answer: ClusterAnswer) -> tuple[bool, float]:
-        if answer.best is None:
+        if answer.best is None:  # clusters without an answer come last
             return True, 0.0
-        price = answer.best.result.devices.usd_per_hour if by_price else None
-        return False, -objective.score(objective.of(answer.best)) if price is None else price
+        price = answer.best.result.devices.usd_per_hour
+        if by_price and price is not None:
+            return False, price
+        return False, -objective.score(objective.of(answer.best))
 
     return sorted(answers, key=rank)
 
@@ -73,34 +75,45 @@ def clusters_table(answers: Sequence[ClusterAnswer], objective: Objective) -> Ta
         Column(f"USD a M\n{sample}s", "number"),
         Column(f"J a {sample}\nat most", "number"),
     )
-    by_price = _is_by_price(answers, objective)
-    rows = [_row(answer, with_hour=by_price) for answer in answers]
-    empty = [column.words for index, column in enumerate(columns) if not any(row[index] for row in rows)]
+    rows: list[tuple[Value, ...]] = []
+    for answer in answers:
+        values = (None,) * (len(columns) - 2) if answer.best is None else _values(answer.best)
+        rows.append((answer.cluster, _name(answer.best), *values))
+    hidden = [column.words for index, column in enumerate(columns) if not any(row[index] for row in rows)]
+    by: str = objective
+    if _is_by_price(answers, objective):
+        by = "price of the fewest devices"
+    else:
+        hidden.append("USD an hour")
     origins = " and ".join(dict.fromkeys(answer.origin for answer in answers))
     reasons = [f"{answer.cluster}: {answer.reason}" for answer in answers if answer.reason]
-    by = "price of the fewest devices" if by_price else objective
-    table = Table(f"Clusters by {by}, {origins}", columns, tuple(rows), "\n".join(reasons))
-    return table.without(*empty)
+    return Table(f"Clusters by {by}, {origins}", columns, tuple(rows), "\n".join(reasons)).without(*hidden)
 
 
-def _row(answer: ClusterAnswer, *, with_hour: bool) -> tuple[Value, ...]:
-    best = answer.best
+def _name(best: Trial | None) -> str:
+    """A configuration in words; of engines in two lines, the second of which has the group of GPUs."""
     if best is None:
-        return (answer.cluster, "none", *[None] * 8)
-    words = configuration(best.knobs)
-    if has_groups(best.knobs):
-        engine, _, groups = serving_text(best.knobs).partition(" TP")
-        words = f"{engine}\nTP{groups}"
-    ends, derived = best.tokens.tokens_per_s_ends, best.result.derived
+        return "none"
+    if not has_groups(best.knobs):
+        return configuration(best.knobs)
+    engine, _, groups = serving_text(best.knobs).partition(" TP")
+    return f"{engine}\nTP{groups}"
+
+
+def _values(best: Trial) -> tuple[Value, ...]:
+    """Speed, latencies and costs of a configuration, a value for every column after the first two."""
+    tokens, derived = best.tokens, best.result.derived
+    interval = None
+    if tokens.tokens_per_s_ends is not None:
+        low, high = tokens.tokens_per_s_ends
+        interval = f"{speed_of(low)} to\n{speed_of(high)}"
     return (
-        answer.cluster,
-        words,
         str(best.knobs.n_devices),
         speed_of(best.samples_per_s),
-        None if ends is None else f"{speed_of(ends[0])} to\n{speed_of(ends[1])}",
-        time_text(best.tokens.tpot_s) if best.tokens.tpot_s else None,
-        time_text(best.tokens.ttft_s) if best.tokens.ttft_s else None,
-        value_text(best.result.devices.usd_per_hour) if with_hour else None,
+        interval,
+        time_text(tokens.tpot_s) if tokens.tpot_s else None,
+        time_text(tokens.ttft_s) if tokens.ttft_s else None,
+        value_text(best.result.devices.usd_per_hour),
         value_text(derived.get(USD_PER_MILLION)),
         value_text(derived.get(MAX_JOULES)),
     )

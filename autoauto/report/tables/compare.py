@@ -53,33 +53,30 @@ def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds)
     measured = run.timelines[0]
     rows = []
     for index, stages in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
-        rows += [_row(index, quantity, values[0], None, values[1]) for quantity, *values in _stage_values(*stages)]
+        for quantity, *values in _stage_values(*stages):
+            rows.append(_row(index, quantity, values[0], None, values[1]))
         busy = (stage_busy_fraction(timeline, index) for timeline in (simulated, measured))
         rows.append(_row(index, "busy_fraction", None, *busy))
     for quantity in ("compute_cycles", "transfer_cycles"):
         rows.append(_row(None, quantity, getattr(estimated, quantity), None, getattr(run.plan, quantity)))
-    rows.append(
-        _row(
-            None,
-            "period_cycles",
-            estimated.cost_cycles,
-            simulated.period_cycles,
-            run.timelines[0].period_cycles if run.plan.other_plans else run.period_cycles * len(run.timelines),
-        )
-    )
+    # The period of a run is that of all its pipelines together, estimate and simulation are of one pipeline. Where
+    # pipelines have different plans, all rows are of the first plan, which is the slowest.
+    period_cycles = run.period_cycles * len(run.timelines)
+    if run.plan.other_plans:
+        period_cycles = measured.period_cycles
+    rows.append(_row(None, "period_cycles", estimated.cost_cycles, simulated.period_cycles, period_cycles))
     rows.append(_row(None, "latency_cycles", None, simulated.latency_cycles, run.latency_cycles))
-    return [*rows, _row(None, "samples_per_s", *speeds)]
+    rows.append(_row(None, "samples_per_s", *speeds))
+    return rows
 
 
 def _stage_values(estimated: Stage, measured: Stage) -> Iterator[tuple[str, int, int]]:
+    """Every quantity of a stage with its estimated and its measured value."""
     for quantity in ("forward_cycles", "backward_cycles", "receive_cycles", "send_cycles"):
         yield quantity, getattr(estimated, quantity), getattr(measured, quantity)
     for category in dict.fromkeys((*estimated.memory_bytes, *measured.memory_bytes)):
-        yield (
-            f"memory_bytes.{category}",
-            estimated.memory_bytes.get(category, 0),
-            measured.memory_bytes.get(category, 0),
-        )
+        n_bytes, n_measured_bytes = estimated.memory_bytes.get(category, 0), measured.memory_bytes.get(category, 0)
+        yield f"memory_bytes.{category}", n_bytes, n_measured_bytes
     yield "total_bytes", estimated.total_bytes, measured.total_bytes
 
 
@@ -118,27 +115,26 @@ def compare_table(
         origin: of the measured numbers.
         clock_hz: of the cycles, where time is shown instead.
     """
-    names = (Origin.ESTIMATED, Origin.SIMULATED, origin)
-    columns = (Column("stage"), Column("quantity"), *(Column(name, "number") for name in names))
-    return Table(
-        f"{Origin.ESTIMATED.capitalize()}, {Origin.SIMULATED} and {origin}",
-        (*columns, Column("difference", "difference_percent")),
-        tuple(
-            (
-                "plan" if row["stage"] is None else str(row["stage"]),
-                _quantity_name(row["quantity"], clock_hz),
-                *(
-                    "" if value is None else _written(row["quantity"], value, clock_hz)
-                    for value in (row["estimated"], row["simulated"], row["measured"])
-                ),
-                row["difference_percent"],
-            )
-            for row in compare_rows(estimated, simulated, run, speeds)
-            if row["estimated"] or row["measured"]
-        ),
-        "; ".join(filter(None, [_whose(run.plan), _disturbance(run)])),
-        grouped=True,
+    columns = (
+        Column("stage"),
+        Column("quantity"),
+        Column(Origin.ESTIMATED, "number"),
+        Column(Origin.SIMULATED, "number"),
+        Column(origin, "number"),
+        Column("difference", "difference_percent"),
     )
+    rows: list[tuple[Value, ...]] = []
+    for row in compare_rows(estimated, simulated, run, speeds):
+        if not row["estimated"] and not row["measured"]:
+            continue
+        stage = "plan" if row["stage"] is None else str(row["stage"])
+        name = _quantity_name(row["quantity"], clock_hz)
+        values = (row["estimated"], row["simulated"], row["measured"])
+        texts = [_written(row["quantity"], value, clock_hz) for value in values]
+        rows.append((stage, name, *texts, row["difference_percent"]))
+    title = f"{Origin.ESTIMATED.capitalize()}, {Origin.SIMULATED} and {origin}"
+    caption = "; ".join(filter(None, [_whose(run.plan), _disturbance(run)]))
+    return Table(title, columns, tuple(rows), caption, grouped=True)
 
 
 def _whose(plan: Plan) -> str:
@@ -155,12 +151,16 @@ def _quantity_name(quantity: str, clock_hz: float | None) -> str:
     >>> _quantity_name("memory_bytes.parameter", 1e9), _quantity_name("period_cycles", None)
     ('parameter memory', 'period_cycles')
     """
-    memory, dot, category = quantity.partition(".")
-    return f"{category} memory" if dot else memory if clock_hz is None else memory.removesuffix("_cycles")
+    _, dot, category = quantity.partition(".")
+    if dot:
+        return f"{category} memory"
+    return quantity if clock_hz is None else quantity.removesuffix("_cycles")
 
 
-def _written(quantity: str, value: float, clock_hz: float | None) -> str:
-    """A value by the unit of its quantity, or cycles as time."""
+def _written(quantity: str, value: float | None, clock_hz: float | None) -> str:
+    """A value by the unit of its quantity, or cycles as time; empty where there is none."""
+    if value is None:
+        return ""
     if clock_hz is None or not quantity.endswith("_cycles"):
         return format_value(quantity, value)
     return duration(value, clock_hz)
@@ -175,24 +175,35 @@ def run_table(run: Run, origin: Origin) -> Table:
         run: the measured run.
         origin: of its numbers.
     """
-    shares = [Column(head, "busy_fraction") for head in ("computes", "moves", "waits")]
-    columns = (*map(Column, ("pipeline", "stage", "device")), Column("micro-batches", "n"), *shares)
-    rows: list[tuple[Value, ...]] = [
-        (str(number), str(stage), str(device), *_shares(timeline, device))
-        for number, timeline in enumerate(run.timelines)
-        for stage in range(timeline.schedule.n_stages)
-        for device in timeline.schedule.devices_of(stage)
-    ]
-    table = Table(f"What every stage did, {origin}", columns, tuple(rows), _disturbance(run))
-    table = table if run.plan.n_devices > len(run.plan.stages) else table.without("device")
-    return table if len(run.timelines) > 1 else table.without("pipeline")
+    columns = (
+        Column("pipeline"),
+        Column("stage"),
+        Column("device"),
+        Column("micro-batches", "n"),
+        Column("computes", "busy_fraction"),
+        Column("moves", "busy_fraction"),
+        Column("waits", "busy_fraction"),
+    )
+    rows: list[tuple[Value, ...]] = []
+    for number, timeline in enumerate(run.timelines):
+        for stage in range(timeline.schedule.n_stages):
+            for device in timeline.schedule.devices_of(stage):
+                rows.append((str(number), str(stage), str(device), *_shares(timeline, device)))
+    hidden = []
+    if run.plan.n_devices <= len(run.plan.stages):
+        hidden.append("device")
+    if len(run.timelines) == 1:
+        hidden.append("pipeline")
+    return Table(f"What every stage did, {origin}", columns, tuple(rows), _disturbance(run)).without(*hidden)
 
 
 def _shares(timeline: Timeline, device: int) -> tuple[float, ...]:
     """The micro-batches of a device, and the shares of its time in which it computes, moves and waits."""
     starts, stops, moved = timeline.starts[device], timeline.stops[device], timeline.exchanges[device]
+    # Its time is from the start of its first exchange to the end of its last one.
     whole = max(int(moved[-1, 1] - moved[0, 0]), 1)
-    computes, moves = (int(ticks) / whole for ticks in ((stops - starts).sum(), (moved[:, 1] - moved[:, 0]).sum()))
+    computes = int((stops - starts).sum()) / whole
+    moves = int((moved[:, 1] - moved[:, 0]).sum()) / whole
     return len(starts), computes, moves, 1 - computes - moves
 
 

@@ -10,22 +10,24 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from autoauto.records.units import GIB, gbps
-from autoauto.report.tables.table import Column, Style, Table, TableCell
+from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 
 if TYPE_CHECKING:
-    from autoauto.records.costs.profile import LayerProfile, ModelProfile
+    from autoauto.records.costs.profile import ModelProfile
     from autoauto.records.hardware import Cluster, Link
     from autoauto.records.target import Origin
 
 
 def models_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """One row per model, with its `name`, `n_layers`, `n_kinds` and `weight_bytes`."""
-    numbers = (Column("layers", "n_layers"), Column("kinds", "n_kinds"), Column("weights (fp16)", "weight_bytes"))
-    return Table(
-        "Built-in models",
-        (Column("name"), *numbers),
-        tuple((row["name"], *(row[column.quantity] for column in numbers)) for row in rows),
+    columns = (
+        Column("name"),
+        Column("layers", "n_layers"),
+        Column("kinds", "n_kinds"),
+        Column("weights (fp16)", "weight_bytes"),
     )
+    cells = tuple((row["name"], row["n_layers"], row["n_kinds"], row["weight_bytes"]) for row in rows)
+    return Table("Built-in models", columns, cells)
 
 
 MODELLED = "modelled decoders are "
@@ -43,104 +45,103 @@ def decoders_table(rows: Iterable[Mapping[str, Any]]) -> Table:
             cells.append((row["name"], "not read", reason))
         else:
             cells.append((row["name"], f"{row['n_weights'] / 1e9:,.1f} billion", row["weights"]))
-    return Table(
-        "Decoders whose configs come with autoauto or extra gpu",
-        (Column("name"), Column("parameters"), Column("format of weights")),
-        tuple(cells),
-        "\n".join(filter(None, ["any other: the folder of its config.json", known and f"{MODELLED}{known}"])),
-    )
+    caption = "any other: the folder of its config.json"
+    if known:
+        caption += f"\n{MODELLED}{known}"
+    columns = (Column("name"), Column("parameters"), Column("format of weights"))
+    return Table("Decoders whose configs come with autoauto or extra gpu", columns, tuple(cells), caption)
 
 
 def ends_table(inputs: Iterable[Sequence[str]], outputs: Iterable[Sequence[str]]) -> Table:
     """One row per input and output of a model, each (name, element type, shape)."""
-    rows = [(side, *end) for side, ends in (("input", inputs), ("output", outputs)) for end in ends]
+    rows = [("input", *end) for end in inputs] + [("output", *end) for end in outputs]
     columns = (Column("end"), Column("name"), Column("type"), Column("shape"))
     return Table("Inputs and outputs", columns, tuple(rows), grouped=True)
 
 
 def operators_table(uses: Iterable[tuple[str, int, bool]]) -> Table:
     """One row per operator of a model: its name, how many layers it has, and its price on IPUs."""
-    return Table(
-        "Operators",
-        (Column("operator"), Column("layers", "n_layers"), Column("on ipu")),
-        tuple((name, n_layers, "priced" if has_rule else "as elementwise") for name, n_layers, has_rule in uses),
-    )
+    columns = (Column("operator"), Column("layers", "n_layers"), Column("on ipu"))
+    rows = []
+    for name, n_layers, has_rule in uses:
+        rows.append((name, n_layers, "priced" if has_rule else "as elementwise"))
+    return Table("Operators", columns, tuple(rows))
 
 
 def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
     """Two lines per study, so that they have room for names: what was searched, the best, and its last trial."""
-    return Table(
-        "Studies",
-        (
-            *(Column("name\nmodel on cluster, objective"), Column("best\nunit", "value")),
-            *(Column("trials", "n_trials"), Column("last trial\nstate")),
-        ),
-        tuple(
-            (
-                f"{row['name']}\n{row['model']} on {row['cluster']}, {row['objective'].replace(',', ' and ')}",
-                f"{row['values'][0]:,.6g}\n{row['unit']}" if row["values"] else None,
-                row["n_trials"],
-                "\n".join((_age(now, row["last_trial"]) if row["last_trial"] else "-", row["state"])),
-            )
-            for row in rows
-        ),
-        "an unfinished search runs, or was interrupted",
+    columns = (
+        Column("name\nmodel on cluster, objective"),
+        Column("best\nunit", "value"),
+        Column("trials", "n_trials"),
+        Column("last trial\nstate"),
     )
+    cells = []
+    for row in rows:
+        searched = f"{row['model']} on {row['cluster']}, {row['objective'].replace(',', ' and ')}"
+        best = f"{row['values'][0]:,.6g}\n{row['unit']}" if row["values"] else None
+        age = _age(now, row["last_trial"]) if row["last_trial"] else "-"
+        cells.append((f"{row['name']}\n{searched}", best, row["n_trials"], f"{age}\n{row['state']}"))
+    return Table("Studies", columns, tuple(cells), "an unfinished search runs, or was interrupted")
 
 
 def _age(now: datetime, then: str) -> str:
-    """How long ago a time was, in the largest whole unit.
+    """The time since a moment, in the largest unit of which it is at least one.
 
     >>> _age(datetime(2026, 11, 4, 5), "2026-11-04T04:58:01"), _age(datetime(2026, 11, 4, 5), "2026-11-01")
     ('1 min ago', '3 d ago')
     """
     seconds = max(int((now - datetime.fromisoformat(then)).total_seconds()), 0)
-    unit, length = next((unit, length) for unit, length in _UNITS_S if seconds >= length or length == 1)
-    return f"{seconds // length} {unit} ago"
+    for unit, length in _UNITS_S:
+        if seconds >= length:
+            return f"{seconds // length} {unit} ago"
+    return f"{seconds} s ago"
 
 
-_UNITS_S = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+_UNITS_S = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters") -> Table:
     """One row per cluster, or per kind of its devices: the first device, the links into the first and second."""
     columns = (
-        *map(Column, ("name", "target", "devices")),
+        Column("name"),
+        Column("target"),
+        Column("devices"),
         Column("clock", "clock"),
         Column("memory", "memory_bytes"),
         Column("host link", "link"),
         Column("device link", "link"),
     )
-    return Table(
-        title,
-        columns,
-        tuple(
-            (
-                *(("", "") if number else (cluster.name, cluster.target)),
-                f"{len(devices)} x {devices.devices[0].name}",
-                f"{devices.devices[0].clock_hz / 1e9:.2f} GHz",
-                devices.devices[0].memory_bytes,
-                _link(devices.receive_links[0]),
-                _link(device_link) if device_link else None,
+    rows: list[tuple[Value, ...]] = []
+    for cluster in clusters:
+        names = (cluster.name, cluster.target)
+        for devices, device_link in _kinds(cluster):
+            first = devices.devices[0]
+            rows.append(
+                (
+                    *names,
+                    f"{len(devices)} x {first.name}",
+                    f"{first.clock_hz / 1e9:.2f} GHz",
+                    first.memory_bytes,
+                    _link(devices.receive_links[0]),
+                    _link(device_link) if device_link else None,
+                )
             )
-            for cluster in clusters
-            for number, (devices, device_link) in enumerate(_kinds(cluster))
-        ),
-        "a link waits its idle cycles, then moves so many GiB a second",
-    )
+            names = ("", "")  # further kinds of devices stand below the first one of their cluster
+    return Table(title, columns, tuple(rows), "a link waits its idle cycles, then moves so many GiB a second")
 
 
 def systems_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     """One row per system of GPUs, with its `name`, `n_gpus_per_node`, `memory_bytes` and `engines`."""
-    return Table(
-        "GPUs with measured kernels",
-        (Column("system"), Column("a node", "n_devices"), Column("memory of a GPU"), Column("engines")),
-        tuple(
-            (row["name"], row["n_gpus_per_node"], f"{row['memory_bytes'] / GIB:.1f} GiB", ", ".join(row["engines"]))
-            for row in rows
-        ),
-        "a cluster is SYSTEM-N: h100_sxm-6, h100_sxm-16, h100_sxm-8+l40s-8; memory is what a program can have of it",
+    columns = (Column("system"), Column("a node", "n_devices"), Column("memory of a GPU"), Column("engines"))
+    cells = []
+    for row in rows:
+        memory = f"{row['memory_bytes'] / GIB:.1f} GiB"
+        cells.append((row["name"], row["n_gpus_per_node"], memory, ", ".join(row["engines"])))
+    caption = (
+        "a cluster is SYSTEM-N: h100_sxm-6, h100_sxm-16, h100_sxm-8+l40s-8; memory is what a program can have of it"
     )
+    return Table("GPUs with measured kernels", columns, tuple(cells), caption)
 
 
 def _kinds(cluster: Cluster) -> list[tuple[Cluster, Link | None]]:
@@ -167,37 +168,32 @@ def profile_table(profile: ModelProfile, origin: Origin, top: int = 20, clock_hz
 
     cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]
     total = max(1, sum(cycles))
-    kinds = sorted(_kinds_of_layers(profile), key=lambda layers: -sum(cycles[i] for i in layers))
-    columns = (
-        Column("first layer"),
-        Column("layers", "n_layers"),
-        Column("cycles\neach" if clock_hz is None else "time\neach", "cycles"),
-        Column("of all\ncycles" if clock_hz is None else "of all\ntime", "cycles_fraction"),
-        Column("always live", "always_live_bytes"),
-        Column("temporary", "temporary_bytes"),
-    )
-    rows = tuple(
-        (
-            TableCell(profile.names[layers[0]], Style.LAYER),
-            len(layers),
-            cycles[layers[0]] if clock_hz is None else duration(cycles[layers[0]], clock_hz),
-            sum(cycles[i] for i in layers) / total,
-            _always_live_bytes(profile.layers[layers[0]]),
-            profile.layers[layers[0]].temporary_bytes,
-        )
-        for layers in kinds[:top]
-    )
-    caption = f"{len(rows)} of {len(kinds)} kinds; {len(profile)} layers, {duration(total, clock_hz)}"
-    return Table(f"Layers compiled alone, {origin}", columns, rows, caption)
-
-
-def _kinds_of_layers(profile: ModelProfile) -> list[list[int]]:
-    """The layers of every kind, as indices."""
     kinds: dict[str, list[int]] = {}
     for index, kind in enumerate(profile.kinds):
         kinds.setdefault(kind, []).append(index)
-    return list(kinds.values())
-
-
-def _always_live_bytes(layer: LayerProfile) -> int:
-    return sum(layer.shared.values()) + sum(layer.exclusive.values())
+    by_cycles = sorted(kinds.values(), key=lambda layers: -sum(cycles[i] for i in layers))
+    measure = "cycles" if clock_hz is None else "time"
+    columns = (
+        Column("first layer"),
+        Column("layers", "n_layers"),
+        Column(f"{measure}\neach", "cycles"),
+        Column(f"of all\n{measure}", "cycles_fraction"),
+        Column("always live", "always_live_bytes"),
+        Column("temporary", "temporary_bytes"),
+    )
+    rows: list[tuple[Value, ...]] = []
+    for layers in by_cycles[:top]:
+        first = layers[0]
+        layer = profile.layers[first]
+        rows.append(
+            (
+                TableCell(profile.names[first], Style.LAYER),
+                len(layers),
+                cycles[first] if clock_hz is None else duration(cycles[first], clock_hz),
+                sum(cycles[i] for i in layers) / total,
+                sum(layer.shared.values()) + sum(layer.exclusive.values()),
+                layer.temporary_bytes,
+            )
+        )
+    caption = f"{len(rows)} of {len(kinds)} kinds; {len(profile)} layers, {duration(total, clock_hz)}"
+    return Table(f"Layers compiled alone, {origin}", columns, tuple(rows), caption)

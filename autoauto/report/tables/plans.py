@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import product
 
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import MachineDevice, Period
@@ -39,36 +38,36 @@ def placement_table(plan: Plan, knobs: Knobs = _PLAIN) -> Table | None:
         known.
     """
     holders, n_replicas = _holders(plan), sum(len(each.placement) for each in plan.plans)
-    if not any(device.machine for device in holders) and (n_replicas <= 1 or len(plan.stages) == 1):
+    is_one_machine = not any(device.machine for device in holders)
+    if is_one_machine and (n_replicas <= 1 or len(plan.stages) == 1):
         return None
     width = min(MAX_COLUMNS, max((device.device for device in holders), default=0) + 1)
-    cells: dict[tuple[int, int], list[str]] = {}
+    cells: dict[tuple[int, int], list[str]] = {}  # by machine and part of its devices, which are one row
     for (machine, device), holder in holders.items():
         row = cells.setdefault((machine, device // width), ["-"] * width)
         row[device % width] = holder
-    several_rows = any(part for _, part in cells)
     noun = knobs.session.words.single(knobs.session.group_size).partition(" ")[0]
-    rows = (
-        (f"{machine}, from {noun} {part * width}" if several_rows else str(machine), *row)
-        for (machine, part), row in sorted(cells.items())
-    )
+    has_parts = any(part for _, part in cells)
+    rows = []
+    for (machine, part), row in sorted(cells.items()):
+        name = f"{machine}, from {noun} {part * width}" if has_parts else str(machine)
+        rows.append((name, *row))
     what = "replica and stage" if len(plan.stages) > 1 else "replica"
-    columns = (Column("machine"), *(Column(f"{noun} {device}") for device in range(width)))
-    return Table(f"What every {noun} holds: {what}", columns, tuple(rows))
+    columns = [Column("machine")] + [Column(f"{noun} {device}") for device in range(width)]
+    return Table(f"What every {noun} holds: {what}", tuple(columns), tuple(rows))
 
 
 def _holders(plan: Plan) -> dict[MachineDevice, str]:
-    """For every used device the replica and the stage that it holds."""
+    """For every used device the replica and the stage that it holds; a device with several stages lists them all."""
     holders: dict[MachineDevice, str] = {}
     for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True):
-        for (replica, devices), (number, stage) in product(
-            zip(replicas, each.placement, strict=True), enumerate(each.stages)
-        ):
-            for device in map(devices.__getitem__, stage.devices):
-                if device in holders:
-                    holders[device] += f", {number}"
-                else:
-                    holders[device] = f"{replica}: {number}" if len(each.stages) > 1 else str(replica)
+        for replica, devices in zip(replicas, each.placement, strict=True):
+            for number, stage in enumerate(each.stages):
+                for index in stage.devices:
+                    if devices[index] in holders:
+                        holders[devices[index]] += f", {number}"
+                    else:
+                        holders[devices[index]] = f"{replica}: {number}" if len(each.stages) > 1 else str(replica)
     return holders
 
 
@@ -79,20 +78,27 @@ def timeline_table(timeline: Timeline, stash_entries: Iterable[int]) -> Table:
         timeline: what to show.
         stash_entries: the activations that the stash of every device has room for.
     """
-    uses = (Column(f"{use}\ncycles", "cycles") for use in ("busy", "exchange", "bubble"))
     columns = (
         Column("device"),
-        *uses,
+        Column("busy\ncycles", "cycles"),
+        Column("exchange\ncycles", "cycles"),
+        Column("bubble\ncycles", "cycles"),
         Column("bubble", "bubble_fraction"),
         Column("peak in\nflight", "n_in_flight"),
         Column("stash\nentries", "n_entries"),
     )
-    cycles = zip(timeline.busy_cycles, timeline.exchange_cycles, timeline.bubble_cycles, strict=True)
-    activations = zip(timeline.schedule.peak_in_flight, stash_entries, strict=True)
-    rows = (
-        (str(device), *by_use, by_use[-1] / (timeline.makespan_cycles or 1), *counts)
-        for device, (by_use, counts) in enumerate(zip(cycles, activations, strict=True))
+    of_devices = zip(
+        timeline.busy_cycles,
+        timeline.exchange_cycles,
+        timeline.bubble_cycles,
+        timeline.schedule.peak_in_flight,
+        stash_entries,
+        strict=True,
     )
+    rows = []
+    for device, (busy, exchange, bubble, n_in_flight, n_entries) in enumerate(of_devices):
+        share = bubble / (timeline.makespan_cycles or 1)
+        rows.append((str(device), busy, exchange, bubble, share, n_in_flight, n_entries))
     return Table(f"Devices, {timeline.origin}", columns, tuple(rows), _totals(timeline))
 
 
@@ -112,10 +118,9 @@ def step_parts_text(timeline: Timeline, clock_hz: float | None = None) -> str:
 
 
 def _totals(timeline: Timeline) -> str:
-    makespan, ideal, period = (
-        format_value("cycles", cycles)
-        for cycles in (timeline.makespan_cycles, timeline.ideal_cycles, timeline.period_cycles)
-    )
+    makespan = format_value("cycles", timeline.makespan_cycles)
+    ideal = format_value("cycles", timeline.ideal_cycles)
+    period = format_value("cycles", timeline.period_cycles)
     checks = ", checks count as idle" if timeline.schedule.has(CHECK) else ""
     return (
         f"makespan: {makespan} cycles, ideal: {ideal}\n"
@@ -148,14 +153,16 @@ def parts_tables(
     """
     if isinstance(plan, PhasedPlan):
         return [phases_table(plan, origin)]
-    tables = [stages_table(each, names, origin, clock_hz, knobs) for each in plan.plans]
-    if plan.other_plans:
-        tables = [
-            replace(table, title=f"{table.title}: replica {', '.join(map(str, replicas))}")
-            for table, replicas in zip(tables, plan.replica_numbers, strict=True)
-        ]
+    tables = []
+    for each, replicas in zip(plan.plans, plan.replica_numbers, strict=True):
+        table = stages_table(each, names, origin, clock_hz, knobs)
+        if plan.other_plans:
+            table = replace(table, title=f"{table.title}: replica {', '.join(map(str, replicas))}")
+        tables.append(table)
     placement = placement_table(plan, knobs)
-    return [*tables, placement] if placement else tables
+    if placement is not None:
+        tables.append(placement)
+    return tables
 
 
 def stages_table(
@@ -180,31 +187,35 @@ def stages_table(
         knobs: the configuration, which says what its target calls devices and layers.
     """
     mode, n_layers = knobs.mode, plan.partition[-1]
-    one_each = plan.n_devices == len(plan.stages)
-    n_recompute = sum(stage.recomputes for stage in plan.stages)
-    some_recompute = 0 < n_recompute < len(plan.stages)
-    slowest, longest = ("busiest",) * 2 if plan.period is Period.SERIAL else ("slowest", "longest")
+    slowest, longest = "slowest", "longest"
+    if plan.period is Period.SERIAL:  # the sum of both is what binds
+        slowest = longest = "busiest"
     columns = (
-        *map(Column, ("stage", mode.parts, "first, last layer")),
+        Column("stage"),
+        Column(mode.parts),
+        Column("first, last layer"),
         _of_cycles("compute", clock_hz),
         _of_cycles("transfer", clock_hz),
         Column("memory of\nits limit"),
     )
     rows = []
     for index, stage in enumerate(plan.stages):
+        compute_mark = slowest if index in plan.compute_bottlenecks else ""
+        transfer_mark = longest if index in plan.transfer_bottlenecks else ""
         rows.append(
             (
-                _stage(index, stage, one_each) + ("\nrecomputes" if some_recompute and stage.recomputes else ""),
+                _stage(plan, index),
                 mode.parts_of(stage.layers, n_layers),
                 _ends(stage, names),
-                _cycles(stage, stage.compute_cycles, slowest if index in plan.compute_bottlenecks else "", clock_hz),
-                _cycles(stage, stage.transfer_cycles, longest if index in plan.transfer_bottlenecks else "", clock_hz),
+                _cycles(stage, stage.compute_cycles, compute_mark, clock_hz),
+                _cycles(stage, stage.transfer_cycles, transfer_mark, clock_hz),
                 _memory(stage),
             )
         )
-    # The period that devices measured does not follow from the stages' cycles.
-    period = _period(plan).replace("device", knobs.session.words.unit)
-    caption = "" if origin == Origin.MEASURED else f"period: {duration(plan.cost_cycles, clock_hz)}, {period}"
+    caption = ""
+    if origin != Origin.MEASURED:  # the period that devices measured does not follow from the stages' cycles
+        period = _period(plan).replace("device", knobs.session.words.unit)
+        caption = f"period: {duration(plan.cost_cycles, clock_hz)}, {period}"
     table = Table(_titled("Stages", origin), columns, tuple(rows), caption)
     return table.without("first, last layer") if names is None else table
 
@@ -230,10 +241,15 @@ def _period(plan: Plan) -> str:
     return _PERIODS[plan.period]
 
 
-def _stage(index: int, stage: Stage, one_each: bool) -> str:
-    """The number of a stage, and where that does not say it, its devices and their kind."""
-    number = str(index) if one_each else f"{index} on {stage_devices(stage)}"
-    return f"{number}\n{stage.device_kind}" if stage.device_kind else number
+def _stage(plan: Plan, index: int) -> str:
+    """The number of a stage, and in further lines what that does not say: its devices, their kind, recomputation."""
+    stage, is_one_each = plan.stages[index], plan.n_devices == len(plan.stages)
+    lines = [str(index) if is_one_each else f"{index} on {stage_devices(stage)}"]
+    if stage.device_kind:
+        lines.append(stage.device_kind)
+    if stage.recomputes and not all(each.recomputes for each in plan.stages):
+        lines.append("recomputes")
+    return "\n".join(lines)
 
 
 def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
@@ -243,9 +259,12 @@ def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
 
 
 def _cycles(stage: Stage, cycles: int, mark: str, clock_hz: float | None) -> Value:
+    """Cycles of one device of a stage; with a mark they are emphasised, because they set the period."""
     value = _value(-(-cycles // stage.n_replicas), clock_hz)
-    shown = f"{value:,}" if isinstance(value, int) else value
-    return TableCell(f"{shown}\n{mark}", Style.STRONG) if mark else value
+    if not mark:
+        return value
+    text = f"{value:,}" if isinstance(value, int) else value
+    return TableCell(f"{text}\n{mark}", Style.STRONG)
 
 
 def _memory(part: Stage) -> TableCell:
@@ -264,24 +283,31 @@ def plans_table(
         rows: names and plans.
         clock_hz: of the cycles, where time is shown instead.
     """
-    costs = (_of_cycles(head, clock_hz) for head in ("cost", "compute", "transfer"))
-    values = (
-        (name, *(_plan_cells(plan, clock_hz) if isinstance(plan, Plan) else _failure_cells(plan)))
-        for name, plan in rows
+    columns = (
+        Column(label),
+        _of_cycles("cost", clock_hz),
+        _of_cycles("compute", clock_hz),
+        _of_cycles("transfer", clock_hz),
+        Column("peak\nmemory", "peak_memory_bytes"),
+        Column("stages begin at layers"),
     )
-    columns = Column(label), *costs, Column("peak\nmemory", "peak_memory_bytes"), Column("stages begin at layers")
-    return Table(title, columns, tuple(values))
+    return Table(title, columns, tuple(_plan_row(name, plan, clock_hz) for name, plan in rows))
 
 
-def _plan_cells(plan: Plan, clock_hz: float | None) -> tuple[Value, ...]:
-    begins = " ".join(str(layer) for layer in plan.partition[:-1])
-    cycles = plan.cost_cycles, plan.compute_cycles, plan.transfer_cycles
-    return *(_value(each, clock_hz) for each in cycles), plan.peak_memory_bytes, begins
-
-
-def _failure_cells(failure: DoesNotFit) -> tuple[Value, ...]:
-    missing = f"does not fit: {format_bytes(failure.excess_bytes)} missing"
-    return (None, None, None, None, missing if failure.excess_bytes else "too few positions to cut")
+def _plan_row(name: str, plan: Plan | DoesNotFit, clock_hz: float | None) -> tuple[Value, ...]:
+    if isinstance(plan, DoesNotFit):
+        lacks = "too few positions to cut"
+        if plan.excess_bytes:
+            lacks = f"does not fit: {format_bytes(plan.excess_bytes)} missing"
+        return name, None, None, None, None, lacks
+    return (
+        name,
+        _value(plan.cost_cycles, clock_hz),
+        _value(plan.compute_cycles, clock_hz),
+        _value(plan.transfer_cycles, clock_hz),
+        plan.peak_memory_bytes,
+        " ".join(map(str, plan.partition[:-1])),
+    )
 
 
 def explanation_table(explanation: Explanation, plan: Plan, clock_hz: float | None = None) -> Table:
@@ -294,21 +320,18 @@ def explanation_table(explanation: Explanation, plan: Plan, clock_hz: float | No
     """
     more = _of_cycles("costs more", clock_hz)
     columns = (Column("cut"), Column("earlier"), more, Column("later"), more)
-    rows = (
-        (str(cut.layer), *_move_cells(cut.earlier, plan, clock_hz), *_move_cells(cut.later, plan, clock_hz))
-        for cut in explanation.cuts
-    )
-    lines = [
-        *_binding("compute", explanation.compute_stages),
-        *_binding("transfer", explanation.transfer_stages),
-        f"least memory to spare: stage {explanation.memory_stage}, {format_bytes(explanation.spare_bytes)}",
-    ]
+    rows = []
+    for cut in explanation.cuts:
+        earlier, later = _move_cells(cut.earlier, plan, clock_hz), _move_cells(cut.later, plan, clock_hz)
+        rows.append((str(cut.layer), *earlier, *later))
+    lines = []
+    if explanation.compute_stages:
+        lines.append(f"compute binds: stage {', '.join(map(str, explanation.compute_stages))}")
+    if explanation.transfer_stages:
+        lines.append(f"transfer binds: stage {', '.join(map(str, explanation.transfer_stages))}")
+    spare = format_bytes(explanation.spare_bytes)
+    lines.append(f"least memory to spare: stage {explanation.memory_stage}, {spare}")
     return Table("If one cut moved", columns, tuple(rows), "\n".join(lines))
-
-
-def _binding(what: str, stages: tuple[int, ...]) -> list[str]:
-    """A line with the stages whose compute or transfer sets the period; empty when no stage does."""
-    return [f"{what} binds: stage {', '.join(map(str, stages))}"] if stages else []
 
 
 def _move_cells(move: Move | None, plan: Plan, clock_hz: float | None) -> tuple[str, str]:
@@ -329,23 +352,30 @@ def phases_table(plan: PhasedPlan, origin: Origin | None) -> Table:
         plan: the plan.
         origin: of the numbers.
     """
-    numbers = ("variables\nall steps", "load\nkcycles", "compute\nkcycles", "store\nkcycles")
     columns = (
-        *map(Column, ("phase\npasses", "layers\ngraph(row)")),
-        *(Column(head, "kilocycles") for head in numbers),
-        *map(Column, ("loads\nstores", "memory of\nits limit")),
+        Column("phase\npasses"),
+        Column("layers\ngraph(row)"),
+        Column("variables\nall steps", "kilocycles"),
+        Column("load\nkcycles", "kilocycles"),
+        Column("compute\nkcycles", "kilocycles"),
+        Column("store\nkcycles", "kilocycles"),
+        Column("loads\nstores"),
+        Column("memory of\nits limit"),
     )
-    rows = (
-        (
-            f"{index}\n{_PASSES[phase.kind]}",
-            f"{phase.layers}\n{phase.graph}({phase.row})",
-            f"{_thousands(phase.variable_cycles)}\n{_thousands(cycles)}",
-            *map(_thousands, (phase.load_cycles, phase.compute_cycles, phase.store_cycles)),
-            f"{_rows(phase.loads, _source(phase))}\n{_rows(phase.stores, _sink(phase, plan))}",
-            f"{format_bytes(phase.total_bytes)}\n{100 * phase.total_bytes / max(phase.limit_bytes, 1):.0f} %",
+    rows = []
+    for index, (phase, cycles) in enumerate(zip(plan.phases, plan.phase_cycles, strict=True)):
+        rows.append(
+            (
+                f"{index}\n{_PASSES[phase.kind]}",
+                f"{phase.layers}\n{phase.graph}({phase.row})",
+                f"{_thousands(phase.variable_cycles)}\n{_thousands(cycles)}",
+                _thousands(phase.load_cycles),
+                _thousands(phase.compute_cycles),
+                _thousands(phase.store_cycles),
+                f"{_rows(phase.loads, _source(phase))}\n{_rows(phase.stores, _sink(phase, plan))}",
+                f"{format_bytes(phase.total_bytes)}\n{100 * phase.total_bytes / max(phase.limit_bytes, 1):.0f} %",
+            )
         )
-        for index, (phase, cycles) in enumerate(zip(plan.phases, plan.phase_cycles, strict=True))
-    )
     gain = plan.naive_cycles / max(plan.cost_cycles, 1)
     mode = f"{plan.steps} steps, {plan.io_mode}"
     caption = f"{mode}: {plan.cost_cycles:,} cycles; naive loop {plan.naive_cycles:,} ({gain:.2f} times)"

@@ -16,7 +16,16 @@ from autoauto.records.units import GIB
 from autoauto.report.bounds import bounds_of
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.tables.traffic import rates_table
-from autoauto.report.wording import counted, energy_text, prefill_text, price_text, serving_text, speed_of, time_text
+from autoauto.report.wording import (
+    counted,
+    energy_text,
+    prefill_text,
+    price_text,
+    serving_text,
+    speed_of,
+    time_between_text,
+    time_text,
+)
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import TIMES_OF_REQUESTS
 from autoauto.space.study_summary import StudySummary
@@ -36,7 +45,7 @@ def percentiles_of(trial: Trial, name: str) -> dict[str, float]:
 
 
 def serving_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
-    """What is known of a configuration of engines: names, values, and the origins of numbers, each number once."""
+    """The facts about a configuration of engines, each with its name, its value and the origin of the number."""
     knobs, tokens, session = trial.knobs, trial.tokens, trial.knobs.values
     facts = [
         ("GPUs", str(knobs.n_devices), ""),
@@ -51,31 +60,30 @@ def serving_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
         facts.append(("prefill", prefill_text(trial), origin))
     if knobs.n_devices > 1:
         facts.append(("a GPU", f"{speed_of(trial.device_samples_per_s)} tokens/s", origin))
-    for name, value_s, low_s, high_s in (
-        ("TPOT", tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s),
-        ("TTFT", tokens.ttft_s, tokens.ttft_low_s, tokens.ttft_high_s),
-    ):
-        ends = f" ({time_text(low_s)} to {time_text(high_s)})" if low_s and high_s else ""
-        facts.append((name, f"{time_text(value_s)}{ends}", origin))
+    facts.append(("TPOT", time_between_text(tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s), origin))
+    facts.append(("TTFT", time_between_text(tokens.ttft_s, tokens.ttft_low_s, tokens.ttft_high_s), origin))
     facts.append(("a request", time_text(trial.latency_s), origin))
     facts.append(("KV cache", f"{tokens.kv_cache_bytes / GIB:,.1f} GiB of the fullest GPU", Origin.MODELLED))
-    for name, text in (("price", price_text(trial.result, "token")), ("energy", energy_text(trial.result, "token"))):
-        if text:
-            facts.append((name, text, origin))
-    return [*facts, *_traffic_facts(trial)]
+    if price := price_text(trial.result, "token"):
+        facts.append(("price", price, origin))
+    if energy := energy_text(trial.result, "token"):
+        facts.append(("energy", energy, origin))
+    return facts + _traffic_facts(trial)
 
 
 def _traffic_facts(trial: Trial) -> list[tuple[str, str, str]]:
-    """What requests get that arrive at times of their own, and how busy replicas are; nothing where none do."""
+    """Latencies of requests that arrive at random or by a trace, and the load of replicas; empty without arrivals."""
     load = trial.result.load
     if load is None:
         return []
     facts = [("arrivals", f"{load.rate_per_s:.4g} requests/s", "")]
     for name, title in TIMES_OF_REQUESTS.items():
         known = [f"{each} {time_text(value)}" for each, value in percentiles_of(trial, name).items()]
-        facts += [(title, ", ".join(known), Origin.SIMULATED)] if known else []
+        if known:
+            facts.append((title, ", ".join(known), Origin.SIMULATED))
     busy = f"{load.busy_share:.0%} of the time, {load.kv_share:.0%} of the KV caches held, {load.n_waiting:.3g} wait"
-    return [*facts, ("replicas", busy, Origin.SIMULATED)]
+    facts.append(("replicas", busy, Origin.SIMULATED))
+    return facts
 
 
 def _blocks(plan: Plan, knobs: Knobs) -> str:
@@ -86,13 +94,18 @@ def _blocks(plan: Plan, knobs: Knobs) -> str:
 
 def answer_tables(summary: StudySummary) -> list[Table]:
     """When fewer devices would do, bounds, the highest rates, and measurements on engines; none if there is none."""
-    rates, bounds = rates_table(summary.rate_curves), bounds_table(summary)
-    tables = (sizing_table(summary), bounds, rates, measurements_table(summary), ratios_table(summary))
+    tables = (
+        sizing_table(summary),
+        bounds_table(summary),
+        rates_table(summary.rate_curves),
+        measurements_table(summary),
+        ratios_table(summary),
+    )
     return [table for table in tables if table is not None]
 
 
 def sizing_table(summary: StudySummary) -> Table | None:
-    """How many devices suffice for how much of the time of a trace; None without one, or where that was not asked."""
+    """One row per number of devices: the share of a trace's time for which they suffice; None if that was not asked."""
     sizing, winner = summary.sizing, summary.winner
     if sizing is None or winner is None or not sizing.window_s:
         return None
@@ -101,7 +114,7 @@ def sizing_table(summary: StudySummary) -> Table | None:
     rows = []
     total = 0.0
     for n_devices, share in sizing.shares:
-        total += share
+        total += share  # each is the share of the time that needs exactly so many
         rows.append((str(n_devices), f"{total:.1%} of the time"))
     minutes = f"each {sizing.window_s / 60:.3g} minutes of the trace"
     caption = f"whole replicas of the best, {minutes} served by itself, {Origin.SIMULATED}"
@@ -109,7 +122,7 @@ def sizing_table(summary: StudySummary) -> Table | None:
 
 
 def _sizing_text(summary: StudySummary) -> str:
-    """Why there are no fewer devices, in a line; empty where the fewest were not asked."""
+    """A line on how sure it is that fewer devices do not suffice; empty if the fewest were not asked for."""
     sizing, winner = summary.sizing, summary.winner
     if sizing is None or winner is None:
         return ""
@@ -149,8 +162,7 @@ def measurements_table(summary: StudySummary) -> Table | None:
 def _measured(record: EngineMeasurements, index: int) -> tuple[Value, ...]:
     row = record.rows[index]
     forecast = speed_of(row.forecast.tokens_per_s.middle)
-    is_answer = index == record.answer
-    name = TableCell(serving_text(row.knobs), Style.STRONG if is_answer else Style.PLAIN)
+    name = TableCell(serving_text(row.knobs), Style.STRONG if index == record.answer else Style.PLAIN)
     if not row.is_measured:
         return name, forecast, None, None, None, None, _short(row.reason)
     longest_ttft_s = max(turn.ttft_s.p99 for turn in row.turns)
@@ -166,7 +178,7 @@ def _measured(record: EngineMeasurements, index: int) -> tuple[Value, ...]:
 
 
 def measured_error_text(row: EngineRow) -> str:
-    """Half the width of the interval of a measurement, of the last turn; empty where it has none."""
+    """Half the width of the confidence interval of the last turn, in percent; empty if it has none."""
     share = row.turns[-1].half_width
     return f" ±{100 * share:.2g} %" if share < 1 else ""
 
@@ -184,7 +196,11 @@ def _short(reason: str) -> str:
 
 
 def ratios_table(summary: StudySummary) -> Table | None:
-    """One row per engine: the ratio that measurements taught, with its interval; None where nothing was measured."""
+    """One row per engine: by how much measurements differ from forecasts; None where nothing was measured.
+
+    The table shows throughputs. A fitted ratio is one of times, so the table has its inverse, and the ends of the
+    interval change sides.
+    """
     record = summary.engine_measurements
     if record is None or not record.ratios:
         return None
@@ -194,20 +210,15 @@ def ratios_table(summary: StudySummary) -> Table | None:
         Column("measured / forecast\nof tokens/s"),
         Column(""),
     )
-    rows = tuple(
-        (
-            each.engine,
-            each.n_measured,
-            f"{1 / each.ratio:.3f}",
-            f"80 % of others lie within {1 / each.high:.3f} to {1 / each.low:.3f}",
-        )
-        for each in record.ratios
-    )
-    return Table("What measurements say of configurations that were not measured", columns, rows)
+    rows = []
+    for each in record.ratios:
+        interval = f"80 % of others lie within {1 / each.high:.3f} to {1 / each.low:.3f}"
+        rows.append((each.engine, each.n_measured, f"{1 / each.ratio:.3f}", interval))
+    return Table("What measurements say of configurations that were not measured", columns, tuple(rows))
 
 
 def measurement_lines(summary: StudySummary) -> Iterator[str]:
-    """Why no fewer devices do; why measuring ended, what was not told apart, and what failures taught."""
+    """Lines on why fewer devices do not suffice, why measuring ended, which rows are ties, and what failures showed."""
     if sizing := _sizing_text(summary):
         yield sizing
     record = summary.engine_measurements
@@ -221,4 +232,5 @@ def measurement_lines(summary: StudySummary) -> Iterator[str]:
         row = record.rows[index]
         speed = f"{speed_of(row.tokens_per_s)} tokens/s measured"
         yield f"not told apart from the answer: {serving_text(row.knobs)}, {speed}"
-    yield from (f"learned from a failure: {rule}" for rule in record.rules)
+    for rule in record.rules:
+        yield f"learned from a failure: {rule}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from autoauto.records.costs.rate_curve import RateCurves
@@ -12,9 +11,16 @@ from autoauto.records.interval import Interval
 from autoauto.records.target import Origin
 from autoauto.report.reasons import reason_of_choice, short_reason, what_binds, why_not
 from autoauto.report.style import difference_percent
+from autoauto.report.tables.columns import (
+    TRIAL_LATENCY,
+    TRIAL_NUMBER,
+    RowColumn,
+    knob_columns,
+    objective_columns,
+    table_of,
+)
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value, speeds_column
 from autoauto.report.tables.traffic import load_facts
-from autoauto.report.tables.trials import objective_columns, objective_values
 from autoauto.report.wording import (
     choice_text,
     compared_name,
@@ -22,8 +28,6 @@ from autoauto.report.wording import (
     counted,
     difference,
     differing,
-    head,
-    knob_value,
     label,
     measured_ratio,
     origin_of,
@@ -34,7 +38,6 @@ from autoauto.report.wording import (
     words_of,
 )
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objectives
 from autoauto.space.study_summary import (
     CHOICES,
     CLOCK,
@@ -55,6 +58,10 @@ _MOST_VALUES = 8
 N_ROWS = 500
 """The most trials that a page lists; thousands would make it slow."""
 
+_LARGEST: RowColumn[Cell] = RowColumn(
+    Column("largest\nbatch", "batch_size"), lambda cell: cell.largest.knobs.batch_size if cell.largest else "none"
+)
+
 
 def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
     """One row per simple use of the cluster: its throughput, the origin of that, and how much better the winner is.
@@ -74,15 +81,11 @@ def _use(comparison: Comparison, origin: Origin, unit: str) -> tuple[Value, ...]
     name, speed, note = comparison.name, comparison.speed, comparison.note.partition(";")[0]
     if speed is None:
         return name, None, note, None
-    shown_origin = str(Origin.ESTIMATED if comparison.estimated else origin)
-    if comparison.gain_percent is not None and note:
-        shown_origin += f" {note}"
-    return (
-        name,
-        speed_text(speed, unit),
-        shown_origin,
-        note if comparison.gain_percent is None else comparison.gain_percent,
-    )
+    if comparison.estimated:
+        origin = Origin.ESTIMATED
+    if comparison.gain_percent is None:
+        return name, speed_text(speed, unit), origin, note
+    return name, speed_text(speed, unit), f"{origin} {note}".strip(), comparison.gain_percent
 
 
 def choices_table(summary: StudySummary) -> Table | None:
@@ -106,42 +109,45 @@ def _choice(summary: StudySummary, choice: KnobChoice) -> tuple[Value, ...]:
     name = choice_text(choice)
     if choice.ratio is None:
         return name, None, None, reason_of_choice(choice.reason)
-    follows = differing(choice.knobs, summary.winner.knobs, choice.name)
-    ratio = measured_ratio(summary, choice)
-    measured = "" if ratio is None else f"measured {ratio:.2f}"
-    tie = "not told apart" if choice.is_tie and ratio is None else ""
-    said = filter(None, [measured, tie, "" if choice.is_searched else "not searched", follows])
-    return name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(said)
+    remarks = []
+    measured = measured_ratio(summary, choice)
+    if measured is not None:
+        remarks.append(f"measured {measured:.2f}")
+    elif choice.is_tie:
+        remarks.append("not told apart")
+    if not choice.is_searched:
+        remarks.append("not searched")
+    if follows := differing(choice.knobs, summary.winner.knobs, choice.name):
+        remarks.append(follows)
+    return name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(remarks)
 
 
 def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) -> Table:
     """The winner, then one row per configuration that it is compared with."""
     assert summary.winner is not None
-    trial, verification = summary.winner, summary.verification
-    name = f"{configuration(trial.knobs)}, {origin_of(summary)}"
-    speed = verification.winner.speed if verification else None
-    winner: tuple[Value, ...] = (
-        "winner",
-        speed_text(speed or Interval(trial.samples_per_s, None), trial.unit),
-        "",
-        name,
-    )
+    winner, origin, verification = summary.winner, origin_of(summary), summary.verification
+    speed = Interval(winner.samples_per_s, None)
     caption = ""
-    if verification is not None and verification.n_turns > 1:
-        counts = sorted({len(row.scores) for row in verification.repeated})
-        turns = f"means of {' or '.join(map(str, counts))} turns and their 95 % confidence intervals"
-        caption = f"{turns}, {origin_of(summary)}"
-    columns = (Column(""), speeds_column(trial.unit), Column("winner", "gain_percent"), Column(""))
+    if verification is not None:
+        speed = verification.winner.speed or speed
+        if verification.n_turns > 1:
+            counts = sorted({len(row.scores) for row in verification.repeated})
+            turns = f"means of {' or '.join(map(str, counts))} turns and their 95 % confidence intervals"
+            caption = f"{turns}, {origin}"
+    name = f"{configuration(winner.knobs)}, {origin}"
+    rows: list[tuple[Value, ...]] = [("winner", speed_text(speed, winner.unit), "", name)]
+    rows += [_comparison(each, winner) for each in comparisons]
+    columns = (Column(""), speeds_column(winner.unit), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"
-    return Table(title, columns, (winner, *(_comparison(each, trial) for each in comparisons)), caption)
+    return Table(title, columns, tuple(rows), caption)
 
 
 def _comparison(comparison: Comparison, winner: Trial) -> tuple[Value, ...]:
-    knobs, speed = comparison.knobs, comparison.speed
-    other = difference(knobs, winner.knobs) if knobs else ""
-    note = "\n".join(filter(None, [comparison.note, other]))
-    shown_speed = speed_text(speed, winner.unit) if speed else None
-    return compared_name(comparison), shown_speed, comparison.gain_percent, note
+    notes = [comparison.note] if comparison.note else []
+    if comparison.knobs:
+        notes.append(difference(comparison.knobs, winner.knobs))
+    speed = speed_text(comparison.speed, winner.unit) if comparison.speed else None
+    return compared_name(comparison), speed, comparison.gain_percent, "\n".join(notes)
 
 
 def binding_table(
@@ -163,109 +169,82 @@ def binding_table(
 
 def cells_table(summary: StudySummary) -> Table:
     """One row per cell: its largest and its best batch size, its throughput, and why it lost or could not run."""
-    knobs = shown_knobs(summary)
-    columns = (
-        *_knob_columns(knobs, [cell.knobs for cell in summary.cells]),
-        Column("tried", "n_tried"),
-        Column(trials_origin(summary), "n_measured"),
-        Column("largest\nbatch", "batch_size"),
-        Column("best\nbatch", "batch_size"),
-        speeds_column(unit_of(cell.knobs for cell in summary.cells), "best\n"),
-        Column("difference", "difference_percent"),
-        Column("why"),
-    )
-    rows = ((*_knob_values(cell.knobs, knobs), *_cell_values(cell, summary)) for cell in summary.cells)
-    return _of_combinations(summary, columns, rows)
+    columns: list[RowColumn[Cell]] = [
+        *knob_columns(shown_knobs(summary), [cell.knobs for cell in summary.cells]),
+        RowColumn(Column("tried", "n_tried"), lambda cell: len(cell.trials)),
+        RowColumn(Column(trials_origin(summary), "n_measured"), lambda cell: cell.n_measured),
+        _LARGEST,
+        RowColumn(Column("best\nbatch", "batch_size"), lambda cell: cell.best.knobs.batch_size if cell.best else None),
+    ]
+    return _of_combinations(summary, columns, summary.cells)
 
 
-def _of_combinations(summary: StudySummary, columns: tuple[Column, ...], rows: Iterable[tuple[Value, ...]]) -> Table:
+def _of_combinations(summary: StudySummary, columns: list[RowColumn[Cell]], cells: Iterable[Cell]) -> Table:
+    """A table of cells with these columns and what each gave: its best throughput, and why it is not the best."""
+
+    def difference_of(cell: Cell) -> float | None:
+        return None if cell.best is None else 0.0 - summary.loss_percent(cell.best)
+
+    speeds = speeds_column(unit_of(cell.knobs for cell in summary.cells), "best\n")
+    columns.append(RowColumn(speeds, lambda cell: cell.best.samples_per_s if cell.best else None))
+    columns.append(RowColumn(Column("difference", "difference_percent"), difference_of))
+    columns.append(RowColumn(Column("why"), lambda cell: why_not(cell, summary)))
     caption = "the largest batch is of those that were tried and fit"
     title = f"Tried combinations of knobs at their best batch, {trials_origin(summary)}"
-    return Table(title, columns, tuple(rows), caption)
-
-
-def _cell_values(cell: Cell, summary: StudySummary) -> tuple[Value, ...]:
-    best, largest = cell.best, cell.largest
-    return (
-        len(cell.trials),
-        cell.n_measured,
-        largest.knobs.batch_size if largest else "none",
-        best.knobs.batch_size if best else None,
-        best.samples_per_s if best else None,
-        0.0 - summary.loss_percent(best) if best else None,
-        why_not(cell, summary),
-    )
+    return table_of(title, columns, cells, caption)
 
 
 def reasons_table(summary: StudySummary) -> Table:
     """One row per cell, for a terminal: knobs in words, and why; cells that do not fit for one reason share a row."""
     knobs = shown_knobs(summary)
-    reasons = {cell.knobs: why_not(cell, summary) for cell in summary.cells}
-    unfit = Counter(reasons[cell.knobs] for cell in summary.cells if cell.best is None)
-    rows: list[tuple[Value, ...]] = []
+    alike: dict[str, list[Cell]] = {}  # cells that do not fit, by the reason
     for cell in summary.cells:
-        why, own = reasons[cell.knobs], {knob.name for knob in shown(cell.knobs)}
+        if cell.best is None:
+            alike.setdefault(why_not(cell, summary), []).append(cell)
+    names: dict[Knobs, str] = {}
+    cells = []
+    for cell in summary.cells:
+        own = {knob.name for knob in shown(cell.knobs)}
         name = label(cell.knobs, [name for name in knobs if name in own])
         if cell.best is None:
-            n_alike = unfit.pop(why, 0)
-            name = f"{counted(n_alike, 'combination')}, the first {name}" if n_alike > 1 else name
-            if not n_alike:
+            first, *others = alike[why_not(cell, summary)]
+            if cell is not first:
                 continue
-        largest, _, speed, difference, _ = _cell_values(cell, summary)[2:]
-        rows.append((name, largest, speed, difference, why))
-    columns = (
-        Column("combination"),
-        Column("largest\nbatch", "batch_size"),
-        speeds_column(unit_of(cell.knobs for cell in summary.cells), "best\n"),
-        Column("difference", "difference_percent"),
-        Column("why"),
-    )
-    return _of_combinations(summary, columns, rows)
+            if others:
+                name = f"{counted(1 + len(others), 'combination')}, the first {name}"
+        names[cell.knobs] = name
+        cells.append(cell)
+    combination: RowColumn[Cell] = RowColumn(Column("combination"), lambda cell: names[cell.knobs])
+    return _of_combinations(summary, [combination, _LARGEST], cells)
 
 
 def ranked_table(summary: StudySummary, n_rows: int = N_ROWS) -> Table:
     """One row per trial, best first, then those that do not fit; at most `n_rows`."""
-    knobs = shown_knobs(summary)
     ordered = [*summary.ranked, *(trial for trial in summary.trials if not trial.fits)]
     caption = f"{counted(len(ordered), 'trial')}, best first"
     if n_rows < len(ordered):
         caption = f"the first {n_rows:,} of {caption}; `autoauto trials {summary.study_name} --csv` prints all"
-    unit = unit_of(trial.knobs for trial in ordered)
-    columns = (
-        Column("trial", "number"),
-        *_knob_columns([*knobs, "batch_size"], [trial.knobs for trial in ordered]),
-        Column(trials_origin(summary), speeds_column(unit).quantity),
-        Column(Origin.ESTIMATED, speeds_column(unit).quantity),
-        Column("difference", "difference_percent"),
-        Column("latency", "latency_s"),
-        *objective_columns(summary.objectives, [trial.knobs for trial in ordered]),
-        Column("why it does not fit"),
-    )
-    rows = tuple(_ranked(trial, knobs, summary.objectives) for trial in ordered[:n_rows])
-    return Table(f"Trials, throughputs in {unit}", columns, rows, caption)
+    configurations = [trial.knobs for trial in ordered]
+    unit = unit_of(configurations)
+    speeds = speeds_column(unit).quantity
+    columns: list[RowColumn[Trial]] = [
+        TRIAL_NUMBER,
+        *knob_columns([*shown_knobs(summary), "batch_size"], configurations),
+        RowColumn(Column(trials_origin(summary), speeds), lambda trial: trial.samples_per_s if trial.fits else None),
+        RowColumn(Column(Origin.ESTIMATED, speeds), lambda trial: trial.estimated_samples_per_s or None),
+        RowColumn(Column("difference", "difference_percent"), _estimate_error),
+        TRIAL_LATENCY,
+        *objective_columns(summary.objectives, configurations),
+        RowColumn(Column("why it does not fit"), short_reason),
+    ]
+    return table_of(f"Trials, throughputs in {unit}", columns, ordered[:n_rows], caption)
 
 
-def _ranked(trial: Trial, knobs: list[str], objectives: Objectives) -> tuple[Value, ...]:
-    estimated = trial.estimated_samples_per_s
-    return (
-        str(trial.number),
-        *_knob_values(trial.knobs, [*knobs, "batch_size"]),
-        trial.samples_per_s if trial.fits else None,
-        estimated or None,
-        difference_percent(estimated, trial.samples_per_s) if estimated and trial.fits else None,
-        trial.latency_s or None,
-        *objective_values(objectives, trial),
-        short_reason(trial),
-    )
-
-
-def _knob_columns(names: Sequence[str], configurations: Sequence[Knobs]) -> list[Column]:
-    called = words_of(configurations).name
-    return [Column(head(called(name)), name) for name in names]
-
-
-def _knob_values(knobs: Knobs, names: Sequence[str]) -> list[str]:
-    return [knob_value(knobs, name) for name in names]
+def _estimate_error(trial: Trial) -> float | None:
+    """How far the estimate is from the measured throughput, in percent; None without both."""
+    if not trial.estimated_samples_per_s or not trial.fits:
+        return None
+    return difference_percent(trial.estimated_samples_per_s, trial.samples_per_s)
 
 
 def failures_table(summary: StudySummary) -> Table:
@@ -280,7 +259,8 @@ def failures_table(summary: StudySummary) -> Table:
 def _space_text(summary: StudySummary, values: Mapping[str, Sequence[object]]) -> str:
     """The values of all knobs that the configurations of a study have, as their target calls them."""
     configurations = [trial.knobs for trial in summary.trials]
-    called, own = words_of(configurations).name, {name for knobs in configurations for name in knobs.values}
+    called = words_of(configurations).name
+    own = {name for knobs in configurations for name in knobs.values}
     texts = []
     for name, some in values.items():
         if name in own and some:
@@ -293,9 +273,11 @@ def _space_text(summary: StudySummary, values: Mapping[str, Sequence[object]]) -
 
 def attributes_table(summary: StudySummary) -> Table:
     """The study's attributes: versions, model and cluster digests, the command."""
-    own = {name: value for name, value in sorted(summary.attributes.items()) if name not in _SHOWN_OTHERWISE}
-    if "space" in own:
-        own["space"] = _space_text(summary, json.loads(own["space"]))
-    attributes = {"study": summary.study_name, "storage": summary.storage, **own}
-    rows = ((name, TableCell(named_uploads(str(value)), Style.CODE)) for name, value in attributes.items())
+    attributes = {"study": summary.study_name, "storage": summary.storage}
+    for name, value in sorted(summary.attributes.items()):
+        if name == "space":
+            attributes[name] = _space_text(summary, json.loads(value))
+        elif name not in _SHOWN_OTHERWISE:
+            attributes[name] = value
+    rows = ((name, TableCell(named_uploads(value), Style.CODE)) for name, value in attributes.items())
     return Table("Attributes", (Column("attribute"), Column("value")), tuple(rows))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import compress
 from typing import NamedTuple
 
 from rich import box
@@ -24,7 +25,7 @@ from autoauto.report.style import broken_command, format_value, printable, short
 
 
 class Style(StrEnum):
-    """How a cell is written."""
+    """The style of a cell."""
 
     PLAIN = "plain"
     STRONG = "strong"
@@ -35,7 +36,7 @@ class Style(StrEnum):
 
 
 class TableCell(NamedTuple):
-    """What is written in a row and column.
+    """A cell: its text and style, a bar, a link.
 
     Attributes:
         text: lines, separated by line feeds.
@@ -97,7 +98,7 @@ class Table:
 
     @property
     def has_heads(self) -> bool:
-        """Whether any column has a head."""
+        """True if any column has a head."""
         return any(column.head for column in self.columns)
 
     def cells(self) -> Iterator[list[TableCell]]:
@@ -107,9 +108,9 @@ class Table:
 
     def without(self, *heads: str) -> Table:
         """This table without the columns with these heads, where there is no room for them."""
-        indices = [index for index, column in enumerate(self.columns) if column.words not in heads]
-        columns = tuple(self.columns[index] for index in indices)
-        return replace(self, columns=columns, rows=tuple(tuple(row[index] for index in indices) for row in self.rows))
+        stays = [column.words not in heads for column in self.columns]
+        columns = tuple(compress(self.columns, stays))
+        return replace(self, columns=columns, rows=tuple(tuple(compress(row, stays)) for row in self.rows))
 
 
 def _cell(column: Column, value: Value) -> TableCell:
@@ -118,11 +119,15 @@ def _cell(column: Column, value: Value) -> TableCell:
     >>> _cell(Column("latency", "latency_s"), 0.0123).text, _cell(Column("latency", "latency_s"), None).text
     ('12.300 ms', '-')
     """
-    if isinstance(value, TableCell):
-        return value
-    if value is None:
-        return TableCell("-")
-    return TableCell(value if isinstance(value, str) else format_value(column.quantity, value))
+    match value:
+        case TableCell():
+            return value
+        case None:
+            return TableCell("-")
+        case str():
+            return TableCell(value)
+        case _:
+            return TableCell(format_value(column.quantity, value))
 
 
 _BAR_WIDTH = 16
@@ -142,10 +147,14 @@ def show(*parts: Table | str | Text) -> None:
     console = _Console()
     with console.capture() as capture:
         for part in parts:
-            if isinstance(part, str):
-                console.print(printable(part), markup=False, highlight=False)
-            else:
-                console.print(renderable(part) if isinstance(part, Table) else part)
+            match part:
+                case str():
+                    console.print(printable(part), markup=False, highlight=False)
+                case Table():
+                    console.print(renderable(part))
+                case _:
+                    console.print(part)
+    # Rich fills lines with blanks to the width of a table.
     for line in capture.get().split("\n")[:-1]:
         print(line.rstrip(" "))
 
@@ -183,22 +192,31 @@ def renderable(table: Table) -> RenderableType:
         )
     rows = list(table.cells())
     for index, cells in enumerate(rows):
-        ends = table.grouped and cells[0] != rows[min(index + 1, len(rows) - 1)][0]
-        drawn.add_row(*map(_content, cells), end_section=ends)
-    title = [Text(printable(table.title), "bold")] if table.title else []  # wider than the table it may be
-    caption = [Text(printable(table.caption), "table.caption")] if table.caption else []
-    return Group(*title, drawn, *caption)
+        following = rows[min(index + 1, len(rows) - 1)]
+        ends_group = table.grouped and cells[0] != following[0]
+        drawn.add_row(*map(_content, cells), end_section=ends_group)
+    # Title and caption stand beside the table of rich, not in it, because they may be wider than its columns.
+    parts: list[RenderableType] = [drawn]
+    if table.title:
+        parts.insert(0, Text(printable(table.title), "bold"))
+    if table.caption:
+        parts.append(Text(printable(table.caption), "table.caption"))
+    return Group(*parts)
 
 
 def _is_crowded(table: Table) -> bool:
-    """Whether the numbers alone leave no room for the words of a table, so that all its columns have to be narrow."""
-    columns = zip(table.columns, *table.cells(), strict=True)
-    widths = [
-        max(len(line) for text in (column.head, *(cell.text for cell in cells)) for line in text.split("\n")) + 2
-        for column, *cells in columns
-        if column.quantity
-    ]
-    return sum(widths) + _MIN_TEXT_WIDTH * (len(table.columns) - len(widths)) > Console().width
+    """True if columns of numbers leave no room for those of words, so that all of them have to be narrow."""
+    width = 0
+    rows = list(table.cells())
+    for index, column in enumerate(table.columns):
+        if column.quantity:
+            lines = column.head.split("\n")
+            for cells in rows:
+                lines += cells[index].text.split("\n")
+            width += max(map(len, lines)) + 2
+        else:
+            width += _MIN_TEXT_WIDTH
+    return width > Console().width
 
 
 def _content(cell: TableCell) -> RenderableType:
@@ -234,22 +252,24 @@ def html_table(table: Table) -> str:
     Every cell also has its head as an attribute: on narrow screens the style sheet shows a row as a list.
     """
     classes = ["number" if column.quantity else None for column in table.columns]
-    heads = (
-        tag("th", words(column.words).replace("memory_", "memory_<wbr/>"), scope="col", class_=class_)
-        for column, class_ in zip(table.columns, classes, strict=True)
-    )
-    body = (
-        "".join(
-            tag("td", _html_content(cell), class_=class_, data_head=column.words)
-            for column, cell, class_ in zip(table.columns, cells, classes, strict=True)
-        )
-        for cells in table.cells()
-    )
+    parts = []
     remarks = "; ".join(filter(None, [table.title, *table.caption.splitlines()]))
-    caption = tag("caption", words(remarks)) if remarks else ""
-    head = tag("thead", tag("tr", *heads)) if table.has_heads else ""
-    lines = "\n".join(tag("tr", row) for row in body)
-    return tag("div", tag("table", caption, head, tag("tbody", lines)), class_="scroll")
+    if remarks:
+        parts.append(tag("caption", words(remarks)))
+    if table.has_heads:
+        heads = []
+        for column, class_ in zip(table.columns, classes, strict=True):
+            text = words(column.words).replace("memory_", "memory_<wbr/>")
+            heads.append(tag("th", text, scope="col", class_=class_))
+        parts.append(tag("thead", tag("tr", *heads)))
+    lines = []
+    for cells in table.cells():
+        row = []
+        for column, cell, class_ in zip(table.columns, cells, classes, strict=True):
+            row.append(tag("td", _html_content(cell), class_=class_, data_head=column.words))
+        lines.append(tag("tr", *row))
+    parts.append(tag("tbody", "\n".join(lines)))
+    return tag("div", tag("table", *parts), class_="scroll")
 
 
 def _html_content(cell: TableCell) -> str:
@@ -258,18 +278,25 @@ def _html_content(cell: TableCell) -> str:
         text = tag(_TAGS[cell.style], text)
     if cell.link is not None:
         text = tag("a", text, href=cell.link)
-    if cell.share is None:
-        return text
-    return text + tag("div", tag("i", style=f"width:{100 * min(cell.share, 1):.1f}%"), class_="share")
+    return text if cell.share is None else text + share_bar(cell.share)
+
+
+def share_bar(share: float) -> str:
+    """A bar that is filled to a share of its width, at most to all of it."""
+    return tag("div", tag("i", style=f"width:{100 * min(share, 1):.1f}%"), class_="share")
 
 
 def markdown_table(table: Table) -> str:
     """A table below its title, and its caption; columns of text are flush left, columns of numbers flush right."""
-    heads = [column.words or " " for column in table.columns]
-    lines = ["---:" if column.quantity else "---" for column in table.columns]
-    rows = (map(_markdown_content, cells) for cells in table.cells())
-    body = "\n".join(map(_markdown_line, (heads, lines, *rows)))
-    return "\n\n".join(filter(None, [f"### {table.title}", body, table.caption.replace("\n", "  \n")]))
+    lines = [
+        _markdown_line(column.words or " " for column in table.columns),
+        _markdown_line("---:" if column.quantity else "---" for column in table.columns),
+    ]
+    lines += [_markdown_line(map(_markdown_content, cells)) for cells in table.cells()]
+    parts = [f"### {table.title}", "\n".join(lines)]
+    if table.caption:
+        parts.append(table.caption.replace("\n", "  \n"))
+    return "\n\n".join(parts)
 
 
 def _markdown_line(cells: Iterable[str]) -> str:
@@ -280,4 +307,6 @@ def _markdown_content(cell: TableCell) -> str:
     text = " ".join(cell.text.split())
     if cell.style is Style.STRONG:
         return f"**{text}**"
-    return f"`{text}`" if cell.style is Style.CODE and text else text
+    if cell.style is Style.CODE and text:
+        return f"`{text}`"
+    return text

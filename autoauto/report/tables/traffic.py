@@ -27,7 +27,7 @@ WAITS_SHARE = 0.02
 
 
 class Binding(StrEnum):
-    """What keeps a configuration from a higher rate."""
+    """The resource that keeps a configuration from serving more requests a second."""
 
     KV_CACHE = "KV cache"
     PREFILL_BUDGET = "prefill budget"
@@ -44,7 +44,7 @@ _WAITS = {
 
 
 def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingFact, ...]:
-    """What binds a configuration under requests that arrive, simulated; none where none do.
+    """The limit of a configuration whose requests arrive at times of their own, simulated; empty without such arrivals.
 
     Args:
         trial: the configuration.
@@ -57,58 +57,62 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
     broken: Sequence[str] = ()
     line = curves.lines[-1] if curves else None
     if line is not None and line.beyond is not None:
+        # At the rate of the answer all bounds hold, so what keeps it from more shows at the next rate.
         values = {name: column[line.beyond] for name, column in line.values.items()}
         values["rate_per_s"], broken = line.requests_per_s[line.beyond], line.broken
         where = "at the lowest rate" if line.highest is None else f"beyond {line.highest:.4g} requests/s"
     binding = binding_of(values, broken)
-    effect = _effect(values, broken)
     reason = _reason(binding, values, trial.knobs)
-    if effect:
-        reason = f"{effect}, {'since' if binding in _WAITS else 'and'} {reason}"
+    if effect := _effect(values, broken):
+        conjunction = "since" if binding in _WAITS else "and"
+        reason = f"{effect}, {conjunction} {reason}"
     share = values["kv_share" if binding is Binding.KV_CACHE else "busy_share"]
     return (BindingFact("arrivals", binding, f"{where} {reason}, {Origin.SIMULATED}", share),)
 
 
 def binding_of(values: Mapping[str, Any], broken: Sequence[str]) -> Binding:
-    """What binds, by the results at a rate that is too high, and the times whose bounds do not hold there.
+    """The resource that binds, by the numbers at a rate that is too high and the times whose bounds are broken there.
 
     Requests that wait to be admitted have a long TTFT; only sequences that were taken back from a cache that is full
     wait between their tokens. With nothing broken what makes TTFT long is named.
     """
     of_first = not broken or any(name.startswith("ttft") for name in broken)
     mean_s = values["ttft_s"] if of_first else values["latency_s"]
-    waits = {binding: values[name] / values["rate_per_s"] for binding, name in _WAITS.items()}
+    # By Little's law the mean wait in seconds is the mean number of waiting requests over the rate of arrivals.
+    waits_s = {binding: values[name] / values["rate_per_s"] for binding, name in _WAITS.items()}
     if broken and all(name.startswith("tpot") for name in broken):
-        waits = {Binding.KV_CACHE: waits[Binding.KV_CACHE] if values["n_preempted"] else 0.0}
-    longest = max(waits, key=lambda each: waits[each])
-    if waits[longest] >= WAITS_SHARE * mean_s or (values["queue_growth_per_s"] and waits[longest]):
-        return longest  # all of a queue that grows waits for it
+        waits_s = {Binding.KV_CACHE: waits_s[Binding.KV_CACHE] if values["n_preempted"] else 0.0}
+    longest = max(waits_s, key=lambda each: waits_s[each])
+    if waits_s[longest] >= WAITS_SHARE * mean_s:
+        return longest
+    if values["queue_growth_per_s"] and waits_s[longest]:  # all of a queue that grows waits for it
+        return longest
     return Binding.STEP_TIME if broken else Binding.NOTHING
 
 
 def _effect(values: Mapping[str, Any], broken: Sequence[str]) -> str:
-    """What happens at that rate; empty where the rate is not too high."""
+    """The bounds that are broken, or the growth of the queue; empty if the rate is not too high."""
     if broken:
         names = " and ".join(f"{TIMES[name]} ({time_text(values[name])})" for name in broken)
-        return f"{names} {'breaks its bound' if len(broken) == 1 else 'break their bounds'}"
+        return f"{names} breaks its bound" if len(broken) == 1 else f"{names} break their bounds"
     if values["queue_growth_per_s"]:
         return f"the queue grows by {values['queue_growth_per_s']:.3g} requests a second"
     return ""
 
 
 def _reason(binding: Binding, values: Mapping[str, Any], knobs: Knobs) -> str:
-    """Why requests wait there, or that none does."""
-    mean = f"{values[_WAITS[binding]]:.3g} requests wait in the mean" if binding in _WAITS else ""
+    """A sentence on what requests wait for, or that they hardly wait."""
+    if binding not in _WAITS:
+        reason = "hardly any request waits for room, times are those of steps"
+        return f"{reason}, TPOT {time_text(values['tpot_s'])} in the mean" if values.get("tpot_s") else reason
+    mean = f"{values[_WAITS[binding]]:.3g} requests wait in the mean"
     if binding is Binding.KV_CACHE:
         n = values["n_preempted"]
         return f"{mean} for room in KV caches, {values['kv_share']:.0%} held, and {n:,} times a sequence was taken back"
     if binding is Binding.PREFILL_BUDGET:
         return f"{mean} for room in steps of at most {knobs.values['max_batched_tokens']:,} tokens"
-    if binding is Binding.QUEUE:
-        sequences = f"{knobs.batch_size * knobs.n_ipu:,} sequences of a replica"
-        return f"{mean} until one of {sequences} ends; replicas compute {values['busy_share']:.0%} of the time"
-    tpot = f", TPOT {time_text(values['tpot_s'])} in the mean" if values.get("tpot_s") else ""
-    return f"hardly any request waits for room, times are those of steps{tpot}"
+    sequences = f"{knobs.batch_size * knobs.n_ipu:,} sequences of a replica"
+    return f"{mean} until one of {sequences} ends; replicas compute {values['busy_share']:.0%} of the time"
 
 
 def rates_table(curves: RateCurves | None) -> Table | None:
@@ -116,12 +120,11 @@ def rates_table(curves: RateCurves | None) -> Table | None:
     if curves is None:
         return None
     columns = (Column(""), Column("up to\nrequests/s"), Column("then"))
-    rows = tuple((counted(line.n_replicas, "replica"), _highest(line), _then(line)) for line in curves.lines)
-    return Table(f"Highest rate of arrivals, {Origin.SIMULATED}", columns, rows)
-
-
-def _highest(line: RateLine) -> str:
-    return "–" if line.highest is None else f"{line.highest:,.4g}"
+    rows = []
+    for line in curves.lines:
+        highest = "–" if line.highest is None else f"{line.highest:,.4g}"
+        rows.append((counted(line.n_replicas, "replica"), highest, _then(line)))
+    return Table(f"Highest rate of arrivals, {Origin.SIMULATED}", columns, tuple(rows))
 
 
 def _then(line: RateLine) -> str:

@@ -5,12 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from math import inf
 
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_difference, format_value
+from autoauto.report.tables.columns import (
+    TRIAL_LATENCY,
+    TRIAL_NUMBER,
+    RowColumn,
+    knob_columns,
+    objective_columns,
+    table_of,
+    value_text,
+)
 from autoauto.report.tables.serving import serving_facts
 from autoauto.report.tables.table import Column, Table, Value, speeds_column
 from autoauto.report.wording import (
@@ -19,17 +28,14 @@ from autoauto.report.wording import (
     has_groups,
     head,
     knob_value,
-    label,
-    objective_unit,
     price_text,
     run_interval,
     stage_devices,
     unit_of,
-    words_of,
 )
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import NUMBERS, USD_PER_MILLION
-from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text, shown_values
+from autoauto.space.objectives import Objective, Objectives, objective_tuple, objectives_text
 from autoauto.space.table import COLUMNS, OF_EVERY, of_every, shown, varying
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
 
@@ -52,7 +58,7 @@ def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | N
 
 
 def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> list[tuple[str, str, str]]:
-    """What is known of a configuration: names, values, and the origins of numbers; the estimate has no name.
+    """The facts about a configuration, each with its name, its value and its origin; the estimate's name is empty.
 
     Args:
         trial: with its plan.
@@ -105,45 +111,32 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
         objectives: of the study.
         origin: of the throughputs; those that have another say so.
     """
-    sign = -1 if objective_tuple(objectives)[0].maximise else 1
+    first, *_ = asked = objective_tuple(objectives)
+    sign = -1 if first.maximise else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
-    names, others = _shown_knobs(trials)
-    of_objectives = objective_columns(objectives, [trial.knobs for trial in trials])
-    ranks = [] if others or of_objectives else [Column("rank", "number")]  # the words and these need its room
-    is_asked = not of_objectives or Objective.LATENCY in objective_tuple(objectives)
-    latencies = [Column("latency", "latency_s")] if is_asked else []
-    is_priced = Objective.COST not in objective_tuple(objectives) and any(_price(trial) for trial in trials)
-    prices = [Column("USD\n/ million", "number")] if is_priced else []
-    columns = (
-        *ranks,
-        Column("trial", "number"),
-        *_knob_columns(names, others, [trial.knobs for trial in trials]),
-        speeds_column(unit_of(trial.knobs for trial in trials)),
-        *latencies,
-        *prices,
-        *of_objectives,
-        Column("state"),
-    )
-    rows = (
-        (
-            *[rank for _ in ranks],
-            str(trial.number),
-            *_knob_values(trial.knobs, names, others),
-            trial.samples_per_s or None,
-            *[trial.latency_s or None for _ in latencies],
-            *[value_text(_price(trial)) for _ in prices],
-            *objective_values(objectives, trial),
-            _state(trial, origin),
-        )
-        for rank, trial in enumerate(best, start=1)
-    )
+    configurations = [trial.knobs for trial in trials]
+    names, others = _shown_knobs(configurations)
+    of_objectives = list(objective_columns(objectives, configurations))
+    columns: list[RowColumn[Trial]] = []
+    if not others and not of_objectives:  # which need its room
+        ranks = {trial.number: rank for rank, trial in enumerate(best, start=1)}
+        columns.append(RowColumn(Column("rank", "number"), lambda trial: ranks[trial.number]))
+    columns.append(TRIAL_NUMBER)
+    columns += knob_columns(names, configurations, others)
+    columns.append(RowColumn(speeds_column(unit_of(configurations)), lambda trial: trial.samples_per_s or None))
+    if not of_objectives or Objective.LATENCY in asked:
+        columns.append(TRIAL_LATENCY)
+    if Objective.COST not in asked and any(_price(trial) for trial in trials):
+        columns.append(RowColumn(Column("USD\n/ million", "number"), lambda trial: value_text(_price(trial))))
+    columns += of_objectives
+    columns.append(RowColumn(Column("state"), lambda trial: _state(trial, origin)))
     origins = dict.fromkeys([origin, *(trial.origin for trial in trials if trial.origin)])
     title = f"Trials by {objectives_text(objectives)}, {' and '.join(origins)}"
-    return Table(title, columns, tuple(rows), f"{len(best)} of {len(trials)} trials")
+    return table_of(title, columns, best, f"{len(best)} of {len(trials)} trials")
 
 
 def _state(trial: Trial, origin: Origin) -> str:
-    """How a trial ended, with the interval of what was measured until it ended early, and its origin where it differs.
+    """The state of a trial; with the interval measured so far if it ended early, and with its origin if that differs.
 
     >>> from autoauto.space.trial import Status
     >>> ends = {"low_samples_per_s": 76.0, "high_samples_per_s": 84.5}
@@ -155,41 +148,12 @@ def _state(trial: Trial, origin: Origin) -> str:
 
 
 def _price(trial: Trial) -> float | None:
-    """US dollars of a million samples; None where nobody says a price."""
+    """US dollars per million samples; None if no price is known."""
     return trial.result.derived.get(USD_PER_MILLION)
 
 
-_SHOWN_ANYWAY = ("samples_per_s", "latency_s")
-
-
-def objective_columns(
-    objectives: Objectives, configurations: Collection[Knobs], besides: Collection[str] = _SHOWN_ANYWAY
-) -> list[Column]:
-    """A column for every objective that is none of the numbers that have one anyway."""
-    others = (each for each in objective_tuple(objectives) if each.number not in besides)
-    return [Column(objective_unit(each, configurations).replace(" / ", "\n/ "), "number") for each in others]
-
-
-def objective_values(
-    objectives: Objectives, trial: Trial, besides: Collection[str] = _SHOWN_ANYWAY
-) -> list[str | None]:
-    """The values of these columns."""
-    pairs = zip(objective_tuple(objectives), shown_values(objectives, trial), strict=True)
-    return [value_text(value) for each, value in pairs if each.number not in besides]
-
-
-def value_text(value: float | None) -> str | None:
-    """A value without a unit, to four digits or more.
-
-    >>> value_text(209127.6), value_text(0.98765), value_text(None)
-    ('209,128', '0.9877', None)
-    """
-    return None if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
-
-
-def _shown_knobs(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
+def _shown_knobs(configurations: Sequence[Knobs]) -> tuple[list[str], list[str]]:
     """The knobs with a column, those that every study has and one that varies, and more that vary, for words."""
-    configurations = [trial.knobs for trial in trials]
     always = of_every(configurations)
     others = [name for name in varying(configurations) if name not in always]
     if len(others) > 1:
@@ -197,51 +161,37 @@ def _shown_knobs(trials: Sequence[Trial]) -> tuple[list[str], list[str]]:
     return [knob.name for knob in COLUMNS if knob.name in (*always, *others)], []
 
 
-def _knob_columns(names: Sequence[str], others: Sequence[str], configurations: Sequence[Knobs]) -> list[Column]:
-    called = words_of(configurations).name
-    return [*(Column(head(called(name)), name) for name in names), *([Column("other knobs")] if others else [])]
-
-
-def _knob_values(knobs: Knobs, names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """The values of `names`, and those of `others` that matter in words."""
-    matter = [knob.name for knob in shown(knobs) if knob.name in others]
-    words = [label(knobs, matter) if matter else ""] if others else []
-    return [*(knob_value(knobs, name) for name in names), *words]
-
-
 def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
     """One row per cell of a search for training: the largest batch size that fits, and the best throughput of any.
 
     The caption names the schedule that fits larger batches than others.
     """
+    names = ("n_ipu", "memory_proportion", "schedule", "recompute", "n_micro_batches")
     columns = (
         Column("n_ipu", "n_ipu"),
         Column(head("memory_proportion"), "memory_proportion"),
-        *map(Column, ("schedule", "recompute")),
+        Column("schedule"),
+        Column("recompute"),
         Column(head("n_micro_batches"), "n_micro_batches"),
         Column("largest\nbatch", "batch_size"),
         Column("best\nsamples/s", "samples_per_s"),
     )
-    names = ("n_ipu", "memory_proportion", "schedule", "recompute", "n_micro_batches")
-    rows = (
-        (
-            *(knob_value(cell.knobs, name) for name in names),
-            _largest_batch(cell),
-            cell.best.samples_per_s if cell.best else None,
-        )
-        for cell in cells
-    )
+    rows: list[tuple[Value, ...]] = []
+    for cell in cells:
+        speed = cell.best.samples_per_s if cell.best else None
+        rows.append((*(knob_value(cell.knobs, name) for name in names), _largest_batch(cell), speed))
     return Table(f"What fits, {origin}", columns, tuple(rows), _what_fits_most(cells))
 
 
 def _largest_batch(cell: Cell) -> str:
     if cell.largest is None:
         return "none"
-    return f"{'' if cell.first_unfit else '>= '}{cell.largest.knobs.batch_size}"
+    largest = str(cell.largest.knobs.batch_size)
+    return largest if cell.first_unfit else f">= {largest}"
 
 
 def _what_fits_most(cells: Sequence[Cell]) -> str:
-    """The schedule with the largest batch, and those for which that batch was too large in every cell.
+    """A line with the schedule that fits the largest batch, and the schedules that never fit that batch.
 
     A cell whose largest batch was not limited by memory (`first_unfit` is None) proves nothing about larger ones.
     """
@@ -266,30 +216,18 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
         counts: how many configurations were tried and measured.
         origin: of the numbers.
     """
-    names, others = _shown_knobs(front)
-    columns = (
-        Column("trial", "number"),
-        *_knob_columns(names, others, [trial.knobs for trial in front]),
-        speeds_column(unit_of(trial.knobs for trial in front)),
-        Column("latency", "latency_s"),
-        *objective_columns(objectives, [trial.knobs for trial in front]),
-    )
-    rows: Iterator[tuple[Value, ...]] = (
-        (
-            str(trial.number),
-            *_knob_values(trial.knobs, names, others),
-            trial.samples_per_s,
-            trial.latency_s,
-            *objective_values(objectives, trial),
-        )
-        for trial in front
-    )
-    return Table(
-        f"No other is better in {' and '.join(objective_tuple(objectives))}, {origin}",
-        columns,
-        tuple(rows),
-        f"{len(front)} of {counts.n_measured:,} {origin}; {_tried(counts)} tried",
-    )
+    configurations = [trial.knobs for trial in front]
+    names, others = _shown_knobs(configurations)
+    columns: list[RowColumn[Trial]] = [
+        TRIAL_NUMBER,
+        *knob_columns(names, configurations, others),
+        RowColumn(speeds_column(unit_of(configurations)), lambda trial: trial.samples_per_s),
+        RowColumn(Column("latency", "latency_s"), lambda trial: trial.latency_s),
+        *objective_columns(objectives, configurations),
+    ]
+    title = f"No other is better in {' and '.join(objective_tuple(objectives))}, {origin}"
+    caption = f"{len(front)} of {counts.n_measured:,} {origin}; {_tried(counts)} tried"
+    return table_of(title, columns, front, caption)
 
 
 def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Table:
@@ -298,34 +236,19 @@ def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Tabl
     A row has the cell's best batch size by the estimate, and how many tries.
     """
     first, *_ = objective_tuple(objectives)
-    fitting = [row for row in map(_shown, cells) if row[0].fits]
-    ordered = sorted(fitting, key=lambda row: -first.worth(row[0]))
+    n_tries = {each.cell.best.knobs: each.n_tries for each in cells if each.cell.best is not None}
+    fitting = [each.cell.best for each in cells if each.cell.best is not None]
+    fitting.sort(key=lambda best: -first.worth(best))
     configurations = [each.cell.knobs for each in cells]
-    vary = varying(configurations)
     names = [name for name in of_every(configurations) if name != "batch_size"]
-    others = [name for name in vary if name not in OF_EVERY]
-    columns = (
-        *_knob_columns(names, others, configurations),
-        Column("best\nbatch", "batch_size"),
-        speeds_column(unit_of(configurations)),
+    others = [name for name in varying(configurations) if name not in OF_EVERY]
+    columns: list[RowColumn[Trial]] = [
+        *knob_columns(names, configurations, others),
+        RowColumn(Column("best\nbatch", "batch_size"), lambda best: str(best.knobs.batch_size)),
+        RowColumn(speeds_column(unit_of(configurations)), lambda best: best.samples_per_s),
         *objective_columns(objectives, configurations, ("samples_per_s",)),
-        Column("tries", "n_tries"),
-    )
-    rows: Iterator[tuple[Value, ...]] = (
-        (
-            *_knob_values(best.knobs, names, others),
-            str(best.knobs.batch_size),
-            best.samples_per_s,
-            *objective_values(objectives, best, ("samples_per_s",)),
-            n_tries,
-        )
-        for best, n_tries in ordered
-    )
+        RowColumn(Column("tries", "n_tries"), lambda best: n_tries[best.knobs]),
+    ]
     n_unfit = len(cells) - len(fitting)
     caption = f"no batch size fits in {counted(n_unfit, 'further combination')}" if n_unfit else ""
-    return Table(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, tuple(rows), caption)
-
-
-def _shown(expected: ExpectedCell) -> tuple[Trial, int]:
-    """The best of a cell, its smallest batch where none fits, and the number of tries."""
-    return expected.cell.best or expected.cell.trials[0], expected.n_tries
+    return table_of(f"Combinations of knobs at their best batch, {Origin.ESTIMATED}", columns, fitting, caption)

@@ -41,7 +41,7 @@ class ComparedSearch(NamedTuple):
 
 
 class ComparedRow(NamedTuple):
-    """One thing of both.
+    """One property of both searches.
 
     Attributes:
         what: it is.
@@ -57,19 +57,22 @@ class ComparedRow(NamedTuple):
 
 def compared_rows(first: ComparedSearch, second: ComparedSearch) -> dict[str, list[ComparedRow]]:
     """The rows of the tables, by `TITLES`."""
-    knobs = [_knobs(each.winner) for each in (first, second)]
-    rows = (list(_results(first, second)), list(_different(*knobs)), list(_different(first.asked, second.asked)))
-    return dict(zip(TITLES, rows, strict=True))
+    results, knobs, asked = TITLES
+    return {
+        results: list(_results(first, second)),
+        knobs: list(_different(_knobs(first.winner), _knobs(second.winner))),
+        asked: list(_different(first.asked, second.asked)),
+    }
 
 
 def comparison_tables(first: ComparedSearch, second: ComparedSearch) -> list[Table]:
     """Three tables; one has no rows where both are the same."""
-    heads = ("what", "first", "second", "difference")
+    columns = (Column("what"), Column("first"), Column("second"), Column("difference"))
     tables = []
     for title, rows in compared_rows(first, second).items():
-        columns = heads if title == RESULTS else heads[:3]
-        cells = tuple(_cells(row)[: len(columns)] for row in rows)
-        tables.append(Table(title, tuple(map(Column, columns)), cells))
+        table = Table(title, columns, tuple(map(_cells, rows)))
+        # Only results are numbers.
+        tables.append(table if title == RESULTS else table.without("difference"))
     return tables
 
 
@@ -79,7 +82,7 @@ def _cells(row: ComparedRow) -> tuple[Value, ...]:
 
 
 def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[ComparedRow]:
-    """What the best of both gave, and how much more the second one gave."""
+    """Rows with the results of both winners, and the difference of the second from the first."""
     for name in dict.fromkeys((*first.about, *second.about)):
         yield ComparedRow(name, first.about.get(name), second.about.get(name))
     facts, other_facts = _facts(first), _facts(second)
@@ -92,7 +95,7 @@ def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[Compared
 
 
 def _facts(search: ComparedSearch) -> dict[str, str]:
-    """What is known of the best of a search, without its knobs."""
+    """The facts about the best of a search by their names, without its knobs."""
     summary, trial = search.summary, search.winner
     if summary is None or trial is None:
         return {}

@@ -142,6 +142,9 @@ def _run_text(args: argparse.Namespace) -> int:
     if args.rate is not None:
         arrivals = OpenLoop(args.rate, POISSON if args.arrival is None else ArrivalProcess.of(args.arrival))
     n_clients = args.concurrency or DEFAULT_CLIENTS
+    half_width = args.half_width
+    if half_width is None and args.rate is None:  # at a rate the number of requests ends the load
+        half_width = DEFAULT_HALF_WIDTH
     load = TokenLoad(
         n_clients=n_clients,
         input_tokens=args.input_tokens,
@@ -151,7 +154,7 @@ def _run_text(args: argparse.Namespace) -> int:
         n_warmup=args.warmup,
         seed=secrets.randbits(62) if args.seed is None else args.seed,
         arrivals=arrivals,
-        half_width=args.half_width or (DEFAULT_HALF_WIDTH if args.rate is None else None),
+        half_width=half_width,
         max_requests=args.max_requests,
         shared_prefix_tokens=args.shared_prefix_tokens,
     )
@@ -180,8 +183,12 @@ def _run_inference(args: argparse.Namespace) -> int:
         if not args.json:
             print_line(_row(result))
 
+    def warn_of(line: str) -> None:
+        if not args.json:
+            warn(line)
+
     options = LoadOptions(n_samples=args.samples, n_clients=args.concurrency, seconds=args.seconds, inputs=args.inputs)
-    metadata = asyncio.run(measure(args.url, options, show, _ignore if args.json else warn))
+    metadata = asyncio.run(measure(args.url, options, show, warn_of))
     properties = metadata.get("properties", {})
     if args.json:
         print_json({"model": metadata.get("name"), "plan": properties, "loads": [_plain(result) for result in results]})
@@ -191,10 +198,6 @@ def _run_inference(args: argparse.Namespace) -> int:
         print_line(f"the plan gives {plan:,.1f} samples/s ({origin}); the closed load had {share:.0%} of it (measured)")
         print_line(f"beside the stages, {_beside(closed)} (measured), which the stages lack where the cores are theirs")
     return 2 if any(result.n_failed or result.n_wrong for result in results) else 0
-
-
-def _ignore(_: str) -> None:
-    """Print nothing."""
 
 
 _COLUMNS = {"samples/s": 11, "p50 ms": 10, "p95 ms": 10, "p99 ms": 10, "refused": 9, "failed": 8, "wrong": 7}
@@ -208,7 +211,7 @@ def _row(result: Any) -> str:
 
 
 def _beside(result: Any) -> str:
-    """The cores that a load took beside those of the stages; of another server only those of the clients are known."""
+    """The cores that clients and server took besides the stages; another server does not say its own."""
     clients = f"the clients took {result.client_cpu_s / result.seconds:.2f} cores"
     if result.server_cpu_s is None:
         return clients

@@ -105,7 +105,7 @@ def _deployment(args: argparse.Namespace) -> Deployment:
 
 
 def _is_model(args: argparse.Namespace) -> bool:
-    """True if the name is that of a model on this machine, so that no server is asked."""
+    """True if a model on this machine has the name; no server is asked then."""
     try:
         _find_model(args)
     except BadInput:  # also the name of a study that begins with that of a decoder
@@ -126,9 +126,10 @@ def _find_model(args: argparse.Namespace) -> None:
 
     if is_gguf(args.model):
         read_gguf(Path(args.model))
-        return
-    entry = TARGETS[problem_of(args).target]
-    (decoder_of if entry.serves_decoders else find_model)(args.model)
+    elif TARGETS[problem_of(args).target].serves_decoders:
+        decoder_of(args.model)
+    else:
+        find_model(args.model)
 
 
 def deployment_of_study(study: Study, storage: str) -> Deployment:
@@ -168,15 +169,11 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
     return deployment(flow, model, summary.winner)
 
 
-def _configuration() -> argparse.ArgumentParser:
+def _check_no_configuration(args: argparse.Namespace, study: Study) -> None:
+    """Refuse options that give another configuration than the study's."""
     parser = argparse.ArgumentParser()
     add_configuration(parser)
-    return parser
-
-
-def _check_no_configuration(args: argparse.Namespace, study: Study) -> None:
-    """Raise where options say another configuration than that of the study."""
-    defaults = vars(_configuration().parse_args([]))
+    defaults = vars(parser.parse_args([]))
     given = [name for name, value in defaults.items() if getattr(args, name) != value and name not in _OF_ANY]
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)

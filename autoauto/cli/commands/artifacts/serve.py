@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.artifacts.export import deployment_of_study
 from autoauto.cli.options.server import add_listen
-from autoauto.cli.options.study import DEFAULT_STORAGE, add_storage, requested_study
+from autoauto.cli.options.study import add_storage, requested_study, storage_words
 from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.processes.folders import temporary_folder
@@ -119,12 +119,11 @@ def _check_served_here(deployment: Deployment, study_name: str, storage: str) ->
         BadInput: the plan is one of text that an engine generates, or of devices that this machine has not.
     """
     from autoauto.engines.registry import ENGINES
-    from autoauto.study.store.database import shown_storage
     from autoauto.targets.host.runtimes.session import HostSession
 
     session = deployment.knobs.session
     engine = getattr(session, "engine", None)
-    stored = [] if storage == DEFAULT_STORAGE else ["--storage", shown_storage(storage)]
+    stored = storage_words(storage)
     if engine is not None:
         to = ENGINES[engine].launcher.to
         command = ["autoauto", "export", study_name, "--to", to, "--output", f"{study_name}-{to}", *stored]

@@ -109,7 +109,7 @@ def _phased_training(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _sharded_engine(args: argparse.Namespace) -> Iterator[str]:
-    """What every device sent, received and computed, and whether outputs are those of one device."""
+    """Lines on what every device sent, received and computed, and whether outputs equal those of one device."""
     import numpy as np
 
     from autoauto.programs.samples import read_samples

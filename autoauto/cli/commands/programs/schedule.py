@@ -148,10 +148,13 @@ def run(args: argparse.Namespace) -> int:
     default = Transfers.OVERLAP if schedule.slots is None else Transfers.BARRIER  # devices in lockstep
     timeline = simulate(schedule, times, Transfers(args.transfers or default))
     _write(args, timeline)
+    has_program = args.program or args.view
     if args.json:
         record = _describe(timeline) | {"assumed": assumed}
-        print_json(record | (describe_popart(args) if args.program or args.view else {}))
-    elif args.program or args.view:
+        if has_program:
+            record |= describe_popart(args)
+        print_json(record)
+    elif has_program:
         print_popart(args)
     else:
         _show(timeline)
@@ -225,8 +228,9 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, li
         raise BadInput(f"--from-csv gives the order and its size; leave out {', '.join(given)}")
     actions = read_actions(args.from_csv)
     schedule = schedule_of(actions)
-    hang = hang_of_waiting_sends(actions)
-    assumed = [f"a send does not wait for its receive; where it does, ranks wait in a circle: {hang}"] if hang else []
+    assumed = []
+    if hang := hang_of_waiting_sends(actions):
+        assumed.append(f"a send does not wait for its receive; where it does, ranks wait in a circle: {hang}")
     is_split = schedule.has(WEIGHT)
     costs = _costs(args, schedule.n_devices, is_split)
     return schedule, stage_times(schedule.devices, *costs, split_backward=is_split), assumed
@@ -248,6 +252,7 @@ def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTi
     mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
     if mapping:
         require_mapping(order, mapping, training)
+        # In training the mapping has the backward stages, too.
         n_stages = len(mapping) // 2 if training else len(mapping)
         if args.stages not in (None, n_stages):
             raise BadInput(f"--stages {args.stages} and devices for {n_stages} stages contradict each other; give one")
@@ -275,11 +280,11 @@ def _costs(args: argparse.Namespace, n_devices: int, is_split: bool) -> tuple[Cy
     forward = _per_device("--forward-cycles", args.forward_cycles, n_devices)
     backward = _per_device("--backward-cycles", args.backward_cycles, n_devices)
     comm = _per_device("--comm-cycles", args.comm_cycles, n_devices)
+    weight: Cycles = (Fraction(0),) * n_devices
     if args.weight_cycles is not None:
         weight = _per_device("--weight-cycles", args.weight_cycles, n_devices)
-    else:
-        weight = tuple(cycles / 2 if is_split else Fraction(0) for cycles in backward)
-        backward = tuple(whole - part for whole, part in zip(backward, weight, strict=True))
+    elif is_split:  # the given backward is both gradients together
+        weight = backward = tuple(cycles / 2 for cycles in backward)
     if one_switch(args, "recompute"):
         backward = tuple(f + b for f, b in zip(forward, backward, strict=True))
     return forward, backward, weight, comm

@@ -26,20 +26,24 @@ from autoauto.targets.registry import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from autoauto.space.requests.problem import Problem
-    from autoauto.space.requests.request import SearchRequest, StudyConfig
+    from autoauto.space.requests.request import KnobValues, SearchRequest, StudyConfig
+    from autoauto.space.space import SearchSpace
 
 
 def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
-    """What each command does, and how it is typed."""
+    """Pairs of a purpose and the command for it, to copy."""
     commands = []
-    if summary.winner is not None:
-        command = reproducing_command(summary, summary.winner)
-        what = "Predict it again" if command.startswith("autoauto predict") else "Measure it again"
-        commands.append((what, command))
-        if _is_exported(summary, summary.winner):
-            commands.append(("Export it", _export_command(summary)))
-    if typed := _search_arguments(summary.attributes):
-        _, again = _output_options().parse_known_args(typed)
+    winner = summary.winner
+    if winner is not None:
+        command = reproducing_command(summary, winner)
+        purpose = "Predict it again" if command.startswith("autoauto predict") else "Measure it again"
+        commands.append((purpose, command))
+        if _is_exported(summary, winner):
+            commands.append(("Export it", _export_command(summary, winner)))
+    # Options of the output are not asked for again.
+    typed = shlex.split(summary.attributes.get("command", ""))
+    if typed[:2] == ["autoauto", "search"] and typed[2:]:  # else it was called from Python
+        _, again = _output_options().parse_known_args(typed[2:])
         commands.append(("Search again", shlex.join(["autoauto", "search", *again])))
     return commands
 
@@ -53,7 +57,7 @@ def _output_options() -> argparse.ArgumentParser:
 
 
 def _is_exported(summary: StudySummary, winner: Trial) -> bool:
-    """Whether `autoauto export STUDY` writes the winner; a name that a model has too is the model's."""
+    """True if `autoauto export STUDY` writes the winner; if a model has the same name, that model is exported."""
     from autoauto.graph.load import find_model
 
     of_a_profile = problem_of_study(summary.attributes).profile is not None
@@ -66,12 +70,14 @@ def _is_exported(summary: StudySummary, winner: Trial) -> bool:
     return False
 
 
-def _export_command(summary: StudySummary) -> str:
+def _export_command(summary: StudySummary, winner: Trial) -> str:
     name, storage = summary.study_name, summary.storage
-    stored = [] if storage in (DEFAULT_STORAGE, SERVED) else ["--storage", storage]
-    engine = None if summary.winner is None else summary.winner.knobs.values.get("engine")
+    engine = winner.knobs.values.get("engine")
     to = "onnx" if engine is None else engine_named(engine).launcher.to
-    return shlex.join(["autoauto", "export", name, *stored, "--to", to, "--output", f"{name}-{to}"])
+    words = ["autoauto", "export", name]
+    if storage not in (DEFAULT_STORAGE, SERVED):
+        words += ["--storage", storage]
+    return shlex.join([*words, "--to", to, "--output", f"{name}-{to}"])
 
 
 def reproducing_command(summary: StudySummary, trial: Trial) -> str:
@@ -81,23 +87,25 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
     `autoauto phased`.
     """
     plan, knobs = trial.plan, trial.knobs
-    mode = ["--mode", "training"] if knobs.training else []
     problem = problem_of_study(summary.attributes)
-    model = list(problem_words(problem))
     if isinstance(plan, PhasedPlan):
-        batch = [
-            "--memory-proportion",
-            f"{flat_value(knobs, 'memory_proportion')}",
-            "--batch-size",
-            f"{knobs.batch_size}",
-        ]
-        phases = ["--steps", f"{plan.steps}", "--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}"]
-        recompute = ["--recompute"] if knobs.mode.may_recompute else []
-        return shlex.join(["autoauto", "phased", *model, *batch, *phases, *mode, *recompute])
+        return shlex.join(["autoauto", "phased", *problem_words(problem), *_phase_arguments(knobs, plan)])
     is_measured = problem.profile is None and not isinstance(knobs.mode, Generation)
-    command = "measure" if is_measured else "predict"
-    words = *model, *mode, *_knob_arguments(knobs), *_cuts(summary, trial), *_rate(problem, trial)
-    return shlex.join(["autoauto", command, *words])
+    words = ["autoauto", "measure" if is_measured else "predict", *problem_words(problem)]
+    if knobs.training:
+        words += ["--mode", "training"]
+    return shlex.join([*words, *_knob_arguments(knobs), *_cuts(summary, trial), *_rate(problem, trial)])
+
+
+def _phase_arguments(knobs: Knobs, plan: PhasedPlan) -> Iterator[str]:
+    """The options of `autoauto phased` for a configuration."""
+    yield from ("--memory-proportion", f"{flat_value(knobs, 'memory_proportion')}")
+    yield from ("--batch-size", f"{knobs.batch_size}", "--steps", f"{plan.steps}")
+    yield from ("--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}")
+    if knobs.training:
+        yield from ("--mode", "training")
+    if knobs.mode.may_recompute:
+        yield "--recompute"
 
 
 def _rate(problem: Problem, trial: Trial) -> list[str]:
@@ -120,58 +128,56 @@ def _knob_arguments(knobs: Knobs) -> Iterator[str]:
     for knob in shown(knobs):
         value = flat_value(knobs, knob.name)
         if value is not False or knob.default is True:
-            option = knobs.session.words.pipeline_option if knob.name == "n_ipu" else knob.option
-            yield from (option, {True: "on", False: "off"}[value] if isinstance(value, bool) else f"{value}")
+            yield knobs.session.words.pipeline_option if knob.name == "n_ipu" else knob.option
+            yield f"{_typed(value)}"
 
 
-def _search_arguments(attributes: Mapping[str, str]) -> list[str]:
-    """The arguments of the search as they were typed; none when it was called from Python."""
-    first, second, *rest = [*shlex.split(attributes.get("command", "")), "", ""]
-    return rest[:-2] if (first, second) == ("autoauto", "search") else []
+def _typed(value: object) -> object:
+    """A value of a knob as it is typed: switches are on or off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return value
 
 
 def problem_of_study(attributes: Mapping[str, str]) -> Problem:
-    """The problem of a study: that of its request, else what its attributes say of the objects that were searched."""
+    """The problem of a study, from its request; if it was started with objects in Python, from its attributes."""
     from autoauto.space.requests.problem import Problem
     from autoauto.space.requests.request import SearchRequest
     from autoauto.study.store.study import REQUEST
 
     if REQUEST in attributes:
         return SearchRequest.from_json(attributes[REQUEST]).problem
-    known: dict[str, object] = {name: attributes[name] for name in _TEXTS if attributes.get(name, "None") != "None"}
-    known |= {name: float(attributes[name]) for name in _NUMBERS if attributes.get(name, "None") != "None"}
-    return Problem.of(known)
+    values: dict[str, object] = {}
+    for name in (*_TEXTS, *_NUMBERS):
+        text = attributes.get(name, "None")
+        if text != "None":
+            values[name] = float(text) if name in _NUMBERS else text
+    return Problem.of(values)
 
 
 def search_command(request: SearchRequest) -> str:
     """The command that asks for a search; what it does not say is a default."""
-    bounds = [word for each in request.problem.constraints for word in ("--constraint", each.text)]
-    return shlex.join(["autoauto", "search", *problem_words(request.problem), *bounds, *_study_words(request.study)])
+    words = ["autoauto", "search", *problem_words(request.problem)]
+    for each in request.problem.constraints:
+        words += ["--constraint", each.text]
+    return shlex.join([*words, *_study_words(request.study)])
 
 
 def _study_words(study: StudyConfig) -> Iterator[str]:
     """The options of what is searched, for what, and how long."""
-    from autoauto.space.modes.training import Training
     from autoauto.space.objectives import objectives_text
-    from autoauto.space.requests.request import KnobValues, StudyConfig
+    from autoauto.space.requests.request import StudyConfig
     from autoauto.study.methods.registry import method_for
 
-    space, default = study.space, StudyConfig()
-    values = space.values if isinstance(space, KnobValues) else {name: space[name] for name in space.given}
-    if any(knob.name in values for knob in Training.knobs):
-        yield from ("--mode", "training")
-    global_batch = space.global_batch if isinstance(space, KnobValues) else None
-    for name, some in values.items():
-        if name == "n_micro_batches" and global_batch:  # they follow from it
-            continue
-        yield from (TABLE[name].option, _values_text(some))
-    for constraint in space.constraints:
-        yield from ("--constraint", constraint.text)
+    default = StudyConfig()
+    yield from _space_words(study.space)
+    if study.objectives != default.objectives:
+        yield from ("--objective", objectives_text(study.objectives))
+    if study.method is not None and study.method != method_for(study.objectives, None):
+        yield from ("--method", study.method)
+    if study.n_measurements != default.n_measurements:
+        yield from ("--n-measurements", f"{study.n_measurements}")
     others = {
-        "--global-batch": global_batch,
-        "--objective": objectives_text(study.objectives) if study.objectives != default.objectives else None,
-        "--method": study.method if study.method != method_for(study.objectives, None) else None,
-        "--n-measurements": study.n_measurements if study.n_measurements != default.n_measurements else None,
         "--noise": study.noise,
         "--repeats": study.n_repeats,
         "--time-budget": study.time_budget_s,
@@ -179,7 +185,8 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
         "--measure-flips": study.measure.n_flips or None,
     }
     for option, value in others.items():
-        yield from () if value is None else (option, f"{value}")
+        if value is not None:
+            yield from (option, f"{value}")
     if study.strict:
         yield "--strict"
     if study.quick:
@@ -187,6 +194,27 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
     tries = [study.tries] if isinstance(study.tries, str | Knobs | Mapping) else study.tries
     for configuration in tries:
         yield from ("--try", configuration if isinstance(configuration, str) else _given_text(configuration))
+
+
+def _space_words(space: SearchSpace | KnobValues) -> Iterator[str]:
+    """The options of the values of knobs, and of what must hold between them."""
+    from autoauto.space.modes.training import Training
+    from autoauto.space.requests.request import KnobValues
+
+    values: Mapping[str, Sequence[object]]
+    if isinstance(space, KnobValues):
+        values, global_batch = space.values, space.global_batch
+    else:
+        values, global_batch = {name: space[name] for name in space.given}, None
+    if any(knob.name in values for knob in Training.knobs):
+        yield from ("--mode", "training")
+    for name, some in values.items():
+        if name != "n_micro_batches" or not global_batch:  # they follow from it
+            yield from (TABLE[name].option, _values_text(some))
+    for constraint in space.constraints:
+        yield from ("--constraint", constraint.text)
+    if global_batch is not None:
+        yield from ("--global-batch", f"{global_batch}")
 
 
 def _values_text(values: Sequence[object]) -> str:
@@ -197,7 +225,7 @@ def _values_text(values: Sequence[object]) -> str:
     """
     from autoauto.study.store.study import format_values
 
-    return format_values([("off", "on")[value] if isinstance(value, bool) else value for value in values])
+    return format_values([_typed(value) for value in values])
 
 
 def _given_text(configuration: Knobs | Mapping[str, object]) -> str:
@@ -225,14 +253,17 @@ def problem_words(problem: Problem) -> Iterator[str]:
     for action in sorted(parser._actions, key=lambda action: order.get(action.dest, -1)):
         value = values.get(action.dest)
         if not action.option_strings:
-            text = DEFAULT_MODEL if value is None else named_uploads(str(value))
-            yield from [] if value is None and problem.profile else [text]
+            if value is not None:
+                yield named_uploads(str(value))
+            elif not problem.profile:
+                yield DEFAULT_MODEL
         elif isinstance(value, list | tuple):
             for item in value:
                 yield from (action.option_strings[0], str(item))
         elif value not in (None, False, action.default):
             yield action.option_strings[0]
-            yield from [] if value is True else [named_uploads(str(value))]
+            if value is not True:
+                yield named_uploads(str(value))
 
 
 def _short(path: Path) -> str:

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(summary: StudySummary) -> dict[str, Any]:
-    """Why the winner won, as plain values."""
+    """The winner with its limits, and why every cell lost, as plain values."""
     from autoauto.report.reasons import what_binds
     from autoauto.report.tables.traffic import load_facts
     from autoauto.report.wording import ran_on_devices, shown_clock
@@ -115,7 +115,7 @@ def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:
 
 
 def _show_price(winner: Trial) -> None:
-    """Print what the winner costs, where somebody says a price."""
+    """Print the cost of the winner's samples and their energy, if prices are known."""
     from autoauto.report.wording import energy_text, price_text
 
     sample = winner.knobs.mode.sample

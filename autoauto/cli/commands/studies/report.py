@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
@@ -30,6 +30,7 @@ from autoauto.records.errors import BadInput, Infeasible
 
 if TYPE_CHECKING:
     from autoauto.space.study_summary import StudySummary
+    from autoauto.space.trial import Trial
 
 EXAMPLE = "report first --html first.html"
 
@@ -57,7 +58,6 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.report.tables.trials import trials_table
     from autoauto.report.wording import origin_of, shown_clock
     from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study
-    from autoauto.study.store.database import shown_storage
     from autoauto.study.store.trials import with_plans
 
     study = requested_study(args)
@@ -65,14 +65,16 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         _write_page(require_trials(summary), args.html)
         warn(f"wrote {args.html}")
-    objectives, best = objectives_of_study(study), None if summary.of_several else summary.winner
-    front = [best] if best else front_of({trial.knobs: trial for trial in summary.trials}, objectives)
-    front = [with_plans(study, trial) for trial in front]
+    objectives = objectives_of_study(study)
+    best, front = None, []
+    if summary.winner is not None and not summary.of_several:
+        best = summary.winner
+    else:
+        trials = {trial.knobs: trial for trial in summary.trials}
+        front = [with_plans(study, trial) for trial in front_of(trials, objectives)]
     if args.json:
-        record = {"best": describe_best(best)} if best else {"front": list(map(describe_best, front))}
-        names = {"assumed": list(summary.notes), "study_name": study.study_name, "storage": shown_storage(args.storage)}
-        print_json({**(record if front else {"best": None}), **names, **describe_comparisons(summary)})
-    if not front:
+        print_json(_describe(args, summary, best, front))
+    if best is None and not front:
         raise Infeasible(f"no finished trial of {study.study_name} fits; `autoauto explain` says why", 0)
     if not args.json:
         origin, counts = origin_of(summary), counts_of(summary.trials)
@@ -90,10 +92,28 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _describe(
+    args: argparse.Namespace, summary: StudySummary, best: Trial | None, front: list[Trial]
+) -> dict[str, Any]:
+    """The best of a study, or its Pareto front, as plain values."""
+    from autoauto.study.store.database import shown_storage
+
+    described: dict[str, Any] = {"best": None}
+    if best is not None:
+        described = {"best": describe_best(best)}
+    elif front:
+        described = {"front": list(map(describe_best, front))}
+    described |= {"assumed": list(summary.notes), "study_name": summary.study_name}
+    return described | {"storage": shown_storage(args.storage)} | describe_comparisons(summary)
+
+
 def _form(args: argparse.Namespace) -> tuple[str, Path | None]:
+    """The form in which a server reports, and the file for it; None for stdout."""
     if args.html and args.json:
         raise BadInput("a server gives one form at a time, got --json and --html; leave one out")
-    return ("html", args.html) if args.html else ("json" if args.json else "text", None)
+    if args.html:
+        return "html", args.html
+    return ("json" if args.json else "text"), None
 
 
 def _write_page(summary: StudySummary, path: Path) -> None:

@@ -9,14 +9,14 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.search_on_server import search_on_server
 from autoauto.cli.options.busy import add_busy, heed_busy
 from autoauto.cli.options.measuring import add_measuring
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow, say_defaults
 from autoauto.cli.options.server import add_server, is_on_server
-from autoauto.cli.options.study import DEFAULT_STORAGE, add_executor, add_storage, add_workers, executor_maker
+from autoauto.cli.options.study import add_executor, add_storage, add_workers, executor_maker, storage_words
 from autoauto.cli.options.values import (
     at_most,
     configuration_text,
@@ -187,12 +187,7 @@ def run(args: argparse.Namespace) -> int:
     request = SearchRequest.of(vars(args))
     if is_on_server(args) and not args.dry_run:
         return search_on_server(args, request)
-    if args.measure_on:
-        raise BadInput("--measure-on says which worker of a server measures, got no --server; here it is this machine")
-    if args.resume:
-        raise BadInput("--resume is for --server, got none; here the same command continues a search")
-    if args.dry_run and args.measure:
-        raise BadInput(f"--dry-run measures nothing, got --measure {args.measure}; leave one of them out")
+    _check(args)
     flow = open_flow(args)
     if args.dry_run:
         return show_dry_run(args, flow, request.study)
@@ -201,9 +196,11 @@ def run(args: argparse.Namespace) -> int:
     result = search_with_log(args, flow, request)
     assert result.summary is not None
     if args.json:
-        compared = describe_comparisons(result.summary) if result.best else describe_engines(result.summary)
-        compared |= {"out_of_time": result.out_of_time} if args.time_budget else {}
-        print_json(describe_result(result, args.storage, flow) | compared | describe_busy(flow))
+        record = describe_result(result, args.storage, flow)
+        record |= describe_comparisons(result.summary) if result.best else describe_engines(result.summary)
+        if args.time_budget:
+            record["out_of_time"] = result.out_of_time
+        print_json(record | describe_busy(flow))
     elif result.front:
         _show(args, flow, result, result.summary)
         if args.executor is None and not args.quick:  # others measure on their machines
@@ -211,10 +208,25 @@ def run(args: argparse.Namespace) -> int:
     if not result.front:
         return _say_why_nothing(args, flow, result)
     if args.log == "json":
-        best = result.best and best_event(result.best)
-        front = {} if result.best else {"front": list(map(best_event, result.front))}
-        write_event("end", exit_code=0, study_name=result.study_name, best=best, **front, **result.counts._asdict())
+        answer: dict[str, Any] = {"best": None, "front": list(map(best_event, result.front))}
+        if result.best is not None:
+            answer = {"best": best_event(result.best)}
+        write_event("end", exit_code=0, study_name=result.study_name, **answer, **result.counts._asdict())
     return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse options that would do nothing here.
+
+    Raises:
+        BadInput: there is one.
+    """
+    if args.measure_on:
+        raise BadInput("--measure-on says which worker of a server measures, got no --server; here it is this machine")
+    if args.resume:
+        raise BadInput("--resume is for --server, got none; here the same command continues a search")
+    if args.dry_run and args.measure:
+        raise BadInput(f"--dry-run measures nothing, got --measure {args.measure}; leave one of them out")
 
 
 def _say_why_nothing(args: argparse.Namespace, flow: Flow, result: SearchResult) -> int:
@@ -236,7 +248,8 @@ def search_with_log(args: argparse.Namespace, flow: Flow, request: SearchRequest
     from autoauto.study.run import Observers
     from autoauto.study.search import StudyStorage, search_study
 
-    about, typed = {"headroom": f"{args.headroom}"}, {"command": typed_command(sys.argv[1:], args.storage)}
+    about = {"headroom": f"{args.headroom}"}
+    typed = {"command": typed_command(sys.argv[1:], args.storage)}
     storage = StudyStorage(args.storage, args.study_name, about, typed, request)
     with open_log(args.log, args.method) as log:
         observers = Observers(log.trial, log.progress, log.verification, warn, warn)
@@ -272,10 +285,9 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     show_result(flow, result, summary, args.objective)
     if result.out_of_time:
         print_line(f"the time budget of {args.time_budget:g} s ended the search; the same command continues it")
-    storage = shown_storage(args.storage)
-    print_line(f"study {result.study_name} in {storage}")
-    words = [result.study_name, *([] if args.storage == DEFAULT_STORAGE else ["--storage", storage])]
-    show_command("why the others lost" if result.front else "why", shlex.join(["autoauto", "explain", *words]))
+    print_line(f"study {result.study_name} in {shown_storage(args.storage)}")
+    command = shlex.join(["autoauto", "explain", result.study_name, *storage_words(args.storage)])
+    show_command("why the others lost" if result.front else "why", command)
 
 
 def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> int:
@@ -295,13 +307,14 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     expected = dry_run(space, flow.expect, config.objectives, choice, flow)
     n_again = n_verification_measurements(flow, n_repeats_of(flow, config))
     pace = known_pace(args.storage, flow.fingerprint())
-    expected_s = None if pace is None else pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
+    expected_s = None
+    if pace is not None:  # workers share the measurements of the search, but not those of the verification
+        expected_s = pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
     winner = expected_winner(expected.cells, space, config.objectives)
     if args.json:
-        cells = list(map(describe_expected, expected.cells))
         best = winner and {**own_values(winner.trial.knobs), **describe_speed(winner.trial)}
-        times = {"n_again": n_again, "expected_s": expected_s} | describe_threads(flow)
-        print_json(expected._asdict() | {"best": best, "cells": cells} | times)
+        record = expected._asdict() | {"best": best, "cells": list(map(describe_expected, expected.cells))}
+        print_json(record | {"n_again": n_again, "expected_s": expected_s} | describe_threads(flow))
         return _dry_exit_code(expected)
     say_defaults(args)
     if winner is not None:
@@ -343,7 +356,7 @@ def _plain_time(seconds: float) -> str:
 
 
 def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:
-    """How long the measurements would take, where the database holds one of this model on these devices."""
+    """A line on how long the measurements would take; known if the database has some of this model on these devices."""
     from autoauto.study.store.database import shown_storage
 
     database = shown_storage(storage)

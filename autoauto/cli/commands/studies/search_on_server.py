@@ -63,22 +63,23 @@ def _resume(search: ServerSearch) -> None:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    _check_workers(args)
-    given = [name for name in _OF_HERE if getattr(args, name, None)]
-    if given:
-        raise BadInput(
-            f"--server searches with its own workers and database, got --{given[0].replace('_', '-')}; leave it out, "
-            "or search without --server"
-        )
+    """Refuse options of this machine.
 
-
-def _check_workers(args: argparse.Namespace) -> None:
-    given = [name for name in _OF_WORKERS if getattr(args, name)]
-    if given:
-        raise BadInput(
-            f"workers of a server decide how they start engines, got --{given[0].replace('_', '-')}; "
-            "leave it out: `autoauto worker --launch` says it"
-        )
+    Raises:
+        BadInput: there is one.
+    """
+    for name in _OF_WORKERS:
+        if getattr(args, name):
+            raise BadInput(
+                f"workers of a server decide how they start engines, got --{name.replace('_', '-')}; "
+                "leave it out: `autoauto worker --launch` says it"
+            )
+    for name in _OF_HERE:
+        if getattr(args, name, None):
+            raise BadInput(
+                f"--server searches with its own workers and database, got --{name.replace('_', '-')}; leave it out, "
+                "or search without --server"
+            )
 
 
 def _show(args: argparse.Namespace, search_id: str, ended: dict[str, Any], answer: dict[str, Any]) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -20,6 +18,7 @@ from autoauto.cli.commands.studies import search
 from autoauto.cli.options.server import add_identity, add_listen, tls_context, user_proxy
 from autoauto.cli.options.values import at_most, labels, positive_number
 from autoauto.cli.output.lines import print_line, warn
+from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput, did_you_mean, missing_extra
 from autoauto.records.units import MIB
 
@@ -93,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_labels(parser: argparse._ActionsContainer) -> None:
-    """Add what a worker says of itself."""
+    """Add the labels of a worker, and how it starts engines."""
     parser.add_argument(
         "--labels",
         type=labels,
@@ -110,10 +109,11 @@ def add_labels(parser: argparse._ActionsContainer) -> None:
 
 
 def labels_of(args: argparse.Namespace) -> dict[str, str]:
-    """What a worker with these options says of itself."""
+    """The labels of a worker with these options."""
     from autoauto.server.store.submission import STARTS_ENGINES
 
-    return {**args.labels, **(STARTS_ENGINES if args.launch else {})}
+    given: dict[str, str] = args.labels
+    return given | STARTS_ENGINES if args.launch else given
 
 
 def run(args: argparse.Namespace) -> int:
@@ -208,15 +208,16 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _open_text(args: argparse.Namespace, database: ServiceDatabase) -> str:
-    """What is open without a token, and how one is made where there is none."""
+    """A line on what is open without a token, and on how to make one if none is in force."""
     from autoauto.server.store.users import list_tokens
 
     if args.open:
         return "open to every user of this machine, as an administrator: all of it (--open)"
-    in_force = sum(token.state == "in force" for token in list_tokens(database))
+    text = "open without a token: /health, /openapi.json"
+    if any(token.state == "in force" for token in list_tokens(database)):
+        return text
     storage = "" if args.storage == DEFAULT_STORAGE else f" --storage {database.shown}"
-    make = f"; none is in force, make one: autoauto server token create NAME{storage}"
-    return f"open without a token: /health, /openapi.json{'' if in_force else make}"
+    return f"{text}; none is in force, make one: autoauto server token create NAME{storage}"
 
 
 def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
@@ -224,9 +225,8 @@ def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
     lock = threading.Lock()
 
     def write_json(event: Mapping[str, Any]) -> None:
-        moment = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         with lock:
-            print(json.dumps({"time": moment, **event}), file=sys.stderr, flush=True)
+            write_event(**event)
 
     def write_errors(event: Mapping[str, Any]) -> None:
         if event["event"] == "error":

@@ -28,16 +28,18 @@ def studies_on_server(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _row(search: dict[str, Any]) -> dict[str, Any]:
+    """A search as a row of the table of studies."""
     from datetime import UTC, datetime
 
     from autoauto.report.wording import stored_unit
 
-    named = {"model": search["model_name"], "cluster": search["cluster_name"]}
-    named |= {name: search[name] for name in ("target", "objective")}
     ended, best = search["ended"], search["best"] or {}
     return {
         "name": search["id"],
-        **named,
+        "model": search["model_name"],
+        "cluster": search["cluster_name"],
+        "target": search["target"],
+        "objective": search["objective"],
         "values": best.get("values", []),
         "unit": stored_unit(search["objective"], search["target"], is_text="output_tokens" in best),
         "n_trials": search["n_trials"],
@@ -64,8 +66,10 @@ def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | 
         Refused, ServerError: as `Client.ask`.
     """
     client = server_of(args)
-    columns = {"columns": max(_NARROWEST, get_terminal_size().columns)} if sys.stdout.isatty() else {}
-    asked = urlencode({"as": form, **columns, **query})
+    parameters: dict[str, object] = {"as": form}
+    if sys.stdout.isatty():
+        parameters["columns"] = max(_NARROWEST, get_terminal_size().columns)
+    asked = urlencode(parameters | query)
     answer = client.printed(f"/v1/searches/{search_named(client, args.study)}/{what}?{asked}")
     if file is None:
         sys.stdout.write(answer.content.decode())
@@ -128,11 +132,14 @@ def search_named(client: Client, part: str | None) -> str:
     given = (part or "").removeprefix("search-")
     if _ID.fullmatch(given):
         return given
-    ids = [search["id"] for search in client.searches() if search["id"].startswith(given)]
-    if len(ids) == 1 or (ids and part is None):
-        warn(f"search {ids[0]} ({'the latest' if part is None else f'the only one that begins with {given!r}'})")
-        return str(ids[0])
-    if ids:
+    ids = [str(search["id"]) for search in client.searches() if search["id"].startswith(given)]
+    if not ids:
+        hint = did_you_mean(given, [], "`autoauto studies --server` lists what there is")
+        raise BadInput(f"there is no search {part or ''!r} at {client.url} that you may see; {hint}")
+    if part is None:
+        warn(f"search {ids[0]} (the latest)")
+    elif len(ids) == 1:
+        warn(f"search {ids[0]} (the only one that begins with {given!r})")
+    else:
         raise BadInput(f"a search is an id or the beginning of one, {part!r} begins {len(ids)}; give more of it")
-    hint = did_you_mean(given, [], "`autoauto studies --server` lists what there is")
-    raise BadInput(f"there is no search {part or ''!r} at {client.url} that you may see; {hint}")
+    return ids[0]
