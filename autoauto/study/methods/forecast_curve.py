@@ -38,6 +38,7 @@ import numpy as np
 
 from autoauto.records.units import FloatArray
 from autoauto.space.knobs import Knobs
+from autoauto.study.methods.engines.ratios import posterior
 from autoauto.study.methods.protocol import Forecast, Predictor, constraint_ratio
 
 SURVEY_RATIO = 2.0
@@ -236,7 +237,7 @@ class ErrorModels(NamedTuple):
 
 
 class ErrorModel:
-    """Gaussian process regression of log(measured / estimated) [gaussian-processes, equations 2.23 and 2.24].
+    """Gaussian process regression of log(measured / estimated), see `posterior`.
 
     The covariance of two configurations is the sum of the squared deviations of the terms that they share. When the
     measured ratios scatter more than the prior says, all deviations are scaled up by as much. When they scatter less,
@@ -274,18 +275,16 @@ class ErrorModel:
     def ratios(self, positions: GridPositions) -> tuple[FloatArray, FloatArray]:
         """The expected value of measured / estimated at `positions`, and its upper bound."""
         prior_variance = SIGMA_ALL**2 + SIGMA_FAMILY**2 + self._batch_variance + SIGMA_CELL**2 + SIGMA_OWN**2
+        prior = np.full(len(positions.cell), prior_variance)
         n = len(self._log_ratios)
-        if not n:  # as below, without products of nothing
-            nothing = np.zeros(len(positions.cell))
-            return np.exp(nothing), np.exp(nothing + N_SIGMAS * np.sqrt(nothing + prior_variance))
-        known = self._covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
-        across = self._covariance(positions, self._measured)
-        weights = np.linalg.solve(known, across.T)
-        mean = self._log_ratios @ weights
-        variance = np.maximum(prior_variance - np.einsum("ij,ji->i", across, weights), 0.0)
-        scatter = self._log_ratios @ np.linalg.solve(known, self._log_ratios)  # n on average, by the prior
-        scale = max(scatter / n, (PRIOR_STRENGTH + scatter) / (PRIOR_STRENGTH + n))
-        return np.exp(mean), np.exp(mean + N_SIGMAS * np.sqrt(scale * variance))
+        if not n:
+            return np.ones(len(prior)), np.exp(N_SIGMAS * np.sqrt(prior))
+        measured = self._covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
+        said = posterior(measured, self._covariance(positions, self._measured), prior, self._log_ratios)
+        # Measurements that scatter more than the prior count in full, those that scatter less against `PRIOR_STRENGTH`.
+        scale = max(said.misfit / n, (PRIOR_STRENGTH + said.misfit) / (PRIOR_STRENGTH + n))
+        variances = np.maximum(said.variances, 0.0)  # rounding may leave less than nothing
+        return np.exp(said.means), np.exp(said.means + N_SIGMAS * np.sqrt(scale * variances))
 
     def _covariance(self, first: GridPositions, second: GridPositions) -> FloatArray:
         """Covariance of all pairs of configurations, without their own terms."""

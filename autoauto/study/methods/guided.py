@@ -72,7 +72,8 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
             with the best are measured too.
     """
     if predictor.survey is not None:
-        method = fewest if isinstance(predictor.survey, Survey) and predictor.survey.counts_devices else surveyed
+        assert isinstance(predictor.survey, Survey)
+        method = fewest if predictor.survey.counts_devices else surveyed
         yield from method(space, known, predictor.survey)
         return
     search = _BranchAndBound(space, predictor, noise)
