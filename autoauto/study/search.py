@@ -355,9 +355,10 @@ def search_study(
         if changes and observers.on_space_change is not None:
             observers.on_space_change(changes)
         note_start(study)
-        flow.continue_from(tuple(finished_trials(study).values()))
+        earlier = finished_trials(study)
+        flow.continue_from(tuple(earlier.values()))
         if races:
-            flow.race(finished_trials(study, space).values())
+            flow.race(trial for knobs, trial in earlier.items() if knobs in space)
         try:
             result = run_task(task, study, executor, observers)
         finally:
@@ -367,9 +368,14 @@ def search_study(
             notes.note_alternatives(estimate, result)
         elif choice.method is Method.GUIDED:  # other methods do not forecast all
             notes.note_front(survey)
-        n_repeats = n_repeats_of(flow, config)
         result = verify_winner(
-            flow, study, result, objectives, n_repeats, make_executor, observers.verification_progress
+            flow,
+            study,
+            result,
+            objectives,
+            n_repeats_of(flow, config),
+            make_executor,
+            observers.verification_progress,
         )
         measures = config.measure.n_most > 0 and result.best is not None and not extent.is_over()
         if measures:
