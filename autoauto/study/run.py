@@ -26,7 +26,15 @@ from autoauto.study.execution.process import Evaluate
 from autoauto.study.execution.worker_loop import WorkerLoop
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.methods.grid_bisect import BISECTION
-from autoauto.study.methods.protocol import ExpectedScore, Observation, Proposal, Proposer, lookahead, observation_of
+from autoauto.study.methods.protocol import (
+    ExpectedScore,
+    Observation,
+    Proposal,
+    Proposer,
+    lookahead,
+    next_proposal,
+    observation_of,
+)
 from autoauto.study.store.database import attributes_of, set_attribute
 from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, with_plans
 
@@ -216,7 +224,7 @@ def run_task(task: SearchTask, study: Study, executor: Executor, observers: Obse
             start = task.method.start(space, known)
             propose = interrupts.interruptible()(start.send)  # asks the estimate, which takes time
             observation = None
-            while not (out_of_time := task.is_over()) and (proposal := _next(propose, observation)) is not None:
+            while not (out_of_time := task.is_over()) and (proposal := next_proposal(propose, observation)) is not None:
                 if proposal.knobs is None:
                     report(proposal, SearchActivity.PREDICTING)
                     observation = None
@@ -330,11 +338,3 @@ def _note_finished(study: Study, task: SearchTask, trials: Mapping[Knobs, Trial]
 
 def _digest(task: SearchTask) -> str:
     return hashlib.sha256(repr((task.method.name, task.space)).encode()).hexdigest()[:16]
-
-
-def _next(propose: Callable[[Observation | None], Proposal], observation: Observation | None) -> Proposal | None:
-    """The next proposal; None at the end."""
-    try:
-        return propose(observation)
-    except StopIteration:
-        return None

@@ -7,6 +7,7 @@ these. It does not see that a smaller batch may be faster. Its answer is `estima
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
@@ -25,7 +26,6 @@ from autoauto.space.study_summary import (
 )
 from autoauto.space.trial import Cell, Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, is_distinct
-from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.registry import IsBoundedBy
 from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.store.database import reads
@@ -79,9 +79,10 @@ def estimated_answer(
         if is_bounded_by is not None and best and len(cell) == 1 and is_bounded_by(cell[0], best):
             continue
         knobs = _largest_that_fits(cell, fits or (lambda knobs: expect(knobs).fits))
-        largest = None if knobs is None else expect(knobs)
-        if largest is not None and (answer is None or worth(largest) > worth(answer)):
-            answer = largest
+        if knobs is not None:
+            largest = expect(knobs)
+            if answer is None or worth(largest) > worth(answer):
+                answer = largest
     winning = expect(winner)
     if answer is None or not winning.fits:
         return None
@@ -89,14 +90,9 @@ def estimated_answer(
 
 
 def _largest_that_fits(cell: Sequence[Knobs], fits: Callable[[Knobs], bool]) -> Knobs | None:
-    bisection = largest_feasible(cell)
-    knobs = next(bisection)
-    while True:
-        try:
-            knobs = bisection.send(fits(knobs))
-        except StopIteration as end:
-            largest: Knobs | None = end.value
-            return largest
+    """The largest batch that fits if all smaller ones do, as `largest_feasible`; None when none does."""
+    n_fitting = bisect_left(cell, True, key=lambda knobs: not fits(knobs))
+    return cell[n_fitting - 1] if n_fitting else None
 
 
 def measured_answer(summary: StudySummary) -> Trial | None:
