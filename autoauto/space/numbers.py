@@ -275,6 +275,8 @@ class Result:
             if not isinstance(before, kind):
                 before = kind()
             own[part] = replace(before, **of_part)
+        if self is NO_RESULT:  # as `replace`, in half the time: so are the trials of a study read
+            return type(self)(**own)
         return replace(self, **own)
 
 

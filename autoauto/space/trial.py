@@ -124,12 +124,13 @@ class Trial(Displayed):
         set_field(self, "estimate", estimate)
         set_field(self, "measured", measured)
         set_field(self, "timeline", timeline)
-        if numbers := {name: value for name, value in values.items() if name in _OF_RESULT}:
+        if not values.keys() <= _DEFAULTS.keys():  # numbers of its result, by their names
+            numbers = {name: values.pop(name) for name in values.keys() & _OF_RESULT}
+            if unknown := values.keys() - _DEFAULTS.keys():
+                raise TypeError(f"a trial has no {min(unknown)}")
             values["result"] = values.get("result", NO_RESULT).with_values(numbers)
-        for name, default in _DEFAULTS.items():
-            set_field(self, name, values.get(name, default))
-        if not values.keys() <= _NAMED:
-            raise TypeError(f"a trial has no {min(values.keys() - _NAMED)}")
+        for name, value in (_DEFAULTS | values).items():
+            set_field(self, name, value)
 
     if not TYPE_CHECKING:  # our own code says whose number it reads
 
@@ -229,7 +230,6 @@ class Trial(Displayed):
 
 _DEFAULTS = {each.name: each.default for each in fields(Trial)[6:]}
 _OF_RESULT = frozenset(number.name for number in OF_RESULTS)
-_NAMED = _OF_RESULT | _DEFAULTS.keys()
 
 
 def numbers_of(trial: Trial) -> dict[str, float]:
