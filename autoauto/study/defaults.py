@@ -12,6 +12,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.training_orders import default_orders
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput, Mismatch
+from autoauto.records.hardware import Cluster
 from autoauto.records.installation import VERSION
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
@@ -203,6 +204,14 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
     return tuple(sorted(counts))
 
 
+def _counts_of(cluster: Cluster) -> set[int]:
+    """The `default_counts` of a cluster and of every kind of its devices."""
+    counts = set(default_counts(len(cluster)))
+    for kind in cluster.kinds:
+        counts.update(default_counts(kind.n_devices))
+    return counts
+
+
 def _thinned(values: Mapping[str, Any], sessions: Sequence[type[Session]]) -> tuple[int, ...]:
     """The batch sizes, or every second, fourth, ... of them, so that the space is not too large."""
     sizes: tuple[int, ...] = values["batch_size"]
@@ -228,11 +237,9 @@ def _lengths(flow: Flow, values: Mapping[str, Any], n_others: int) -> tuple[int,
         n_others: devices that one stage takes at least, with the stages beside it in other replicas.
     """
     n_devices = len(flow.cluster)
-    counts = set(default_counts(n_devices))
+    counts = _counts_of(flow.cluster)
     if flow.forecasts_cells:
         counts.update(range(1, min(MAX_EVERY_LENGTH, n_devices) + 1))
-    for kind in flow.cluster.kinds:
-        counts.update(default_counts(kind.n_devices))
     orders = values.get("schedule", (Order.INFERENCE,))
     most_steps = max(values.get("n_micro_batches", (1,)))
     lengths = []
@@ -252,16 +259,13 @@ def _replicas(
     Like pipelines that share nothing are as many as there are groups of GPUs for, or one alone. Those that lie inside
     machines may be fewer, by less than one a machine. None of this is left out where devices are to be few.
     """
-    n_devices, kinds = len(flow.cluster), flow.cluster.kinds
+    n_devices = len(flow.cluster)
     if not leaves_out and n_devices <= MAX_EVERY_COUNT:
         return tuple(range(1, n_devices + 1)), ()
     n_each = flow.cluster.machine_size
     divides_machines = all(n_each % n == 0 for n in group_sizes)
-    if not flow.forecasts_cells or kinds or not divides_machines or n_devices > MAX_EVERY_COUNT:
-        counts = set(default_counts(n_devices))
-        for kind in kinds:
-            counts.update(default_counts(kind.n_devices))
-        return tuple(sorted(counts)), ()
+    if not flow.forecasts_cells or flow.cluster.kinds or not divides_machines or n_devices > MAX_EVERY_COUNT:
+        return tuple(sorted(_counts_of(flow.cluster))), ()
     n_full, rest = divmod(n_devices, n_each)
     n_machines = n_full + bool(rest)
     counts = {n_devices // n for n in range(1, n_devices + 1)}  # pipelines of n devices, across machines

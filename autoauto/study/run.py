@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from optuna import Study
 
@@ -128,14 +128,7 @@ class Observers:
     is_stopped: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
-        check_call(
-            callback=self.callback,
-            progress=self.progress,
-            verification_progress=self.verification_progress,
-            on_space_change=self.on_space_change,
-            on_measurement=self.on_measurement,
-            is_stopped=self.is_stopped,
-        )
+        check_call(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 UNOBSERVED = Observers()

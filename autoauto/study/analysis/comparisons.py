@@ -111,7 +111,7 @@ def measured_answer(summary: StudySummary) -> Trial | None:
 
 
 def asks_auto_pipeline(summary: StudySummary) -> bool:
-    """Whether comparisons of a study need what auto_pipeline would choose, and it was not found yet."""
+    """True if comparisons of a study need what auto_pipeline would choose, and it was not found yet."""
     verification, winner = summary.verification, summary.winner
     if winner is None or verification is None or verification.auto_pipeline is not None or summary.space is None:
         return False
@@ -119,7 +119,7 @@ def asks_auto_pipeline(summary: StudySummary) -> bool:
 
 
 def _is_bracketed(cell: Cell, largest_size: int) -> bool:
-    """Whether no untried batch size can be the largest that fits."""
+    """True if no untried batch size can be the largest that fits."""
     largest = cell.largest.knobs.batch_size if cell.largest else 0
     if cell.first_unfit is None:
         return largest == largest_size
