@@ -214,9 +214,13 @@ class Objective(StrEnum):
         """
         return value if self.maximise else 1.0 / value
 
+    def score_of(self, trial: Trial) -> float:
+        """The score of a trial that runs, with its plans."""
+        return self.score(self.of(trial))
+
     def worth(self, trial: Trial) -> float:
         """A number in proportion to the score of a trial, which may have no plans."""
-        return self.score(self.of(trial)) if self._worth is None else self._worth(trial)
+        return self.score_of(trial) if self._worth is None else self._worth(trial)
 
 
 Objectives = Objective | tuple[Objective, ...]

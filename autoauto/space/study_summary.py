@@ -26,34 +26,20 @@ if TYPE_CHECKING:  # msgspec, which takes long to load
 
 NOTES = "notes"
 """The attribute of a study with what was assumed of its model and its numbers, as a list in JSON."""
-
 CLOCK = "shown_clock_hz"
 """The attribute of a study with the clock of its cycles, where its numbers are made of seconds and shown as time."""
-
 TRANSFERRED = "transferred"
 """The attribute of a study with the largest tensors that its winner transfers, as pairs of a name and bytes in JSON."""
-
-
 ENGINE_MEASUREMENTS = "engine_measurements"
 """The attribute of a study with what was measured on engines, as `EngineMeasurements.text` writes it."""
-
-
 USERS_FRONT = "users_front"
 """The attribute of a study that generates text with the front of its space, as `users_front_text` writes it."""
-
-
 RATE_CURVES = "rate_curves"
 """The attribute of a study with the latencies of its winner over the rate of arrivals, as `RateCurves.text` writes."""
-
-
 POOLS = "pools"
 """The attribute of a study with a line that says whether one pool of servers or two is better, and why."""
-
-
 CHOICES = "choices"
 """The attribute of a study with what its winner's choices are worth, as `choices_text` writes it."""
-
-
 SIZING = "sizing"
 """The attribute of a study of the fewest devices with how sure they are the fewest, a `Sizing` in JSON."""
 

@@ -134,10 +134,6 @@ class Observers:
 UNOBSERVED = Observers()
 
 
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class SearchTask:
     """What the loop of a search does.
@@ -158,7 +154,7 @@ class SearchTask:
     noise: float = 0.0
     strict: bool = False
     expected_score: ExpectedScore | None = None
-    is_over: Callable[[], bool] = _never
+    is_over: Callable[[], bool] = lambda: False
 
 
 def run_search(

@@ -65,15 +65,12 @@ def estimated_answer(
         is_bounded_by: tells sooner than `expect` that a configuration is no better than the best so far.
         fits: tells sooner than `expect` whether a configuration fits.
     """
-
-    def worth(trial: Trial) -> float:
-        return objective.score(objective.of(trial))
-
+    score_of = objective.score_of
     answer: Trial | None = None
     # The cell of the winner first: what it gives spares most of the others.
     limits = [(inf if winner in cell else max(map(limit, cell)), cell) for cell in space.cells]
     for most, cell in sorted(limits, key=lambda pair: -pair[0]):
-        best = 0.0 if answer is None else worth(answer)
+        best = 0.0 if answer is None else score_of(answer)
         if most <= best:
             break
         if is_bounded_by is not None and best and len(cell) == 1 and is_bounded_by(cell[0], best):
@@ -81,12 +78,13 @@ def estimated_answer(
         knobs = _largest_that_fits(cell, fits or (lambda knobs: expect(knobs).fits))
         if knobs is not None:
             largest = expect(knobs)
-            if answer is None or worth(largest) > worth(answer):
+            if answer is None or score_of(largest) > score_of(answer):
                 answer = largest
     winning = expect(winner)
     if answer is None or not winning.fits:
         return None
-    return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, 100.0 * (worth(winning) / worth(answer) - 1.0))
+    gain_percent = 100.0 * (score_of(winning) / score_of(answer) - 1.0)
+    return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, gain_percent)
 
 
 def _largest_that_fits(cell: Sequence[Knobs], fits: Callable[[Knobs], bool]) -> Knobs | None:
@@ -142,8 +140,11 @@ def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
     best = min(uses, key=lambda use: use.gain_percent or 0.0, default=None)
     if best is None:
         return others
-    other = "other " if any(use.is_simple_use and use.note == IS_WINNER for use in comparisons) else ""
-    note = f"the best of the {other}simple uses" + (f"; {_BY_ESTIMATE}" if best.estimated else "")
+    note = "the best of the simple uses"
+    if any(use.is_simple_use and use.note == IS_WINNER for use in comparisons):
+        note = "the best of the other simple uses"
+    if best.estimated:
+        note += f"; {_BY_ESTIMATE}"
     return [best._replace(note=note), *others]
 
 
@@ -153,13 +154,12 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
     verification = summary.verification
     rows = verification.repeated if verification else ()
     others = [row for row in rows[:2] if verification and row != verification.winner and row.name != ONE_SESSION]
-    second = summary.ranked[1] if len(summary.ranked) > 1 else None
     if verification is not None and others:
         yield _against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict])
-    elif second is None:
-        yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
+    elif len(summary.ranked) > 1:
+        yield _against_trial(summary, RUNNER_UP, summary.ranked[1], "the next best configuration")
     else:
-        yield _against_trial(summary, RUNNER_UP, second, "the next best configuration")
+        yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
     for row in rows:
         if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
             yield _against_repeated(verification, row.name, row, "measured in the same turns")

@@ -296,7 +296,7 @@ def _with_turn(row: Repeated, trial: Trial, objective: Objective) -> Repeated:
 
 
 def _score(objective: Objective, trial: Trial) -> float:
-    return objective.score(trial.values[0] if trial.values else objective.of(trial))
+    return objective.score(trial.values[0]) if trial.values else objective.score_of(trial)
 
 
 # A verification in the study's attribute. Its keys are part of the format of studies.
