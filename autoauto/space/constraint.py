@@ -94,8 +94,9 @@ class Constraint:
     @property
     def names(self) -> tuple[str, ...]:
         """The names in the expression, each once, in order."""
-        names = (node for node in ast.walk(_parsed(self.text)) if isinstance(node, ast.Name))
-        return tuple(dict.fromkeys(node.id for node in sorted(names, key=lambda node: node.col_offset)))
+        nodes = [node for node in ast.walk(_parsed(self.text)) if isinstance(node, ast.Name)]
+        nodes.sort(key=lambda node: node.col_offset)  # `walk` is breadth first
+        return tuple(dict.fromkeys(node.id for node in nodes))
 
     @property
     def over_knobs(self) -> bool:
@@ -109,14 +110,17 @@ class Constraint:
         (0.001, 0.02)
         """
         tree = _parsed(self.text)
-        parts = tree.values if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And) else [tree]
-        sides = [(part.left, *part.comparators) for part in parts if isinstance(part, ast.Compare)]
-        pairs = [pair for nodes in sides for both in pairwise(nodes) for pair in (both, both[::-1])]
-        return tuple(
-            _number(number, {})
-            for named, number in pairs
-            if isinstance(named, ast.Name) and named.id == name and isinstance(number, ast.Constant)
-        )
+        parts = [tree]
+        if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
+            parts = tree.values
+        numbers = []
+        for part in parts:
+            if isinstance(part, ast.Compare):
+                for left, right in pairwise([part.left, *part.comparators]):
+                    for named, number in ((left, right), (right, left)):
+                        if isinstance(named, ast.Name) and named.id == name and isinstance(number, ast.Constant):
+                            numbers.append(_number(number, {}))
+        return tuple(numbers)
 
     def violation(self, values: Mapping[str, float]) -> float:
         """How far it is from holding, relative to the numbers compared: above 0 when it does not hold.
@@ -128,7 +132,10 @@ class Constraint:
             check = _check(_parsed(self.text), values)
         except ZeroDivisionError:
             return 1.0
-        return max(check.violation, MIN_VIOLATION) if not check.holds else min(check.violation, 0.0)
+        # Equal sides have a difference of 0 whether a comparison holds or not: the sign says whether it does.
+        if check.holds:
+            return min(check.violation, 0.0)
+        return max(check.violation, MIN_VIOLATION)
 
     def reason(self, values: Mapping[str, float]) -> str:
         """A line that says that it does not hold, and for which values."""
@@ -211,7 +218,7 @@ def _check_number(node: ast.AST, text: str, depth: int) -> None:
 
 
 def _is_number(value: object) -> bool:
-    """Whether a constant is a number that fits a float; infinity and True, which Python counts as an int, are none."""
+    """True if a constant is a number that fits a float; infinity and True, which Python counts as an int, are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
@@ -247,6 +254,7 @@ def _check(node: ast.expr, values: Mapping[str, float]) -> ConstraintCheck:
         return ConstraintCheck(not check.holds, -check.violation)
     assert isinstance(node, ast.Compare)
     numbers = [_number(part, values) for part in (node.left, *node.comparators)]
+    # As in Python, a < b < c is a < b and b < c.
     links = [_compare(op, left, right) for op, (left, right) in zip(node.ops, pairwise(numbers), strict=True)]
     return ConstraintCheck(all(link.holds for link in links), max(link.violation for link in links))
 
@@ -254,13 +262,17 @@ def _check(node: ast.expr, values: Mapping[str, float]) -> ConstraintCheck:
 def _compare(op: ast.cmpop, left: float, right: float) -> ConstraintCheck:
     """The violation is the difference relative to the smaller number: 0.03 violates a bound of 0.02 by half."""
     holds = _COMPARISONS[type(op)](left, right)
-    sizes = sorted((abs(left), abs(right)))
-    share = (left - right) / (sizes[0] or sizes[1] or 1.0)
-    if isnan(share):
-        return ConstraintCheck(holds, -inf if holds else inf)
-    if isinstance(op, ast.Eq | ast.NotEq):
-        return ConstraintCheck(holds, -abs(share) if holds else max(abs(share), MIN_VIOLATION))
-    return ConstraintCheck(holds, share if isinstance(op, ast.Lt | ast.LtE) else -share)
+    smaller, larger = sorted((abs(left), abs(right)))
+    share = (left - right) / (smaller or larger or 1.0)
+    if isnan(share):  # both sides are infinite, or one is no number
+        violation = -inf if holds else inf
+    elif isinstance(op, ast.Eq | ast.NotEq):
+        violation = -abs(share) if holds else max(abs(share), MIN_VIOLATION)
+    elif isinstance(op, ast.Lt | ast.LtE):
+        violation = share
+    else:
+        violation = -share
+    return ConstraintCheck(holds, violation)
 
 
 def _number(node: ast.expr, values: Mapping[str, float]) -> float:

@@ -102,7 +102,7 @@ class EngineRow:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is a load that the engine answered."""
+        """True if the engine answered a load."""
         return bool(self.turns)
 
     @property
@@ -232,19 +232,29 @@ def _plain_row(row: EngineRow) -> dict[str, Any]:
 
 def _plain_turn(turn: TokenMeasurement) -> dict[str, Any]:
     plain: dict[str, Any] = to_plain(turn)
-    times = {name: [each if isfinite(each) else None for each in plain[name]] for name in _TIMES}
-    half_width = turn.half_width if isfinite(turn.half_width) else None
-    return {**plain, **times, "half_width": half_width}
+    for name in _TIMES:
+        plain[name] = [_or_null(each) for each in plain[name]]
+    plain["half_width"] = _or_null(turn.half_width)
+    return plain
+
+
+def _or_null(number: float) -> float | None:
+    """JSON has no NaN and no infinity."""
+    return number if isfinite(number) else None
 
 
 def _row_of(plain: Mapping[str, Any], where: str) -> EngineRow:
     stored = from_plain(_StoredRow, plain, where)
     values: dict[str, Any] = {name: getattr(stored, name) for name in _StoredRow.__slots__}
-    turns = tuple(_turn_of(turn, where) for turn in stored.turns)
-    return EngineRow(**{**values, "knobs": Knobs(**stored.knobs), "turns": turns})
+    values["knobs"] = Knobs(**stored.knobs)
+    values["turns"] = tuple(_turn_of(turn, where) for turn in stored.turns)
+    return EngineRow(**values)
 
 
-def _turn_of(plain: dict[str, Any], where: str) -> TokenMeasurement:
-    times = {name: [nan if each is None else each for each in plain[name]] for name in _TIMES}
-    half_width = inf if plain["half_width"] is None else plain["half_width"]
-    return from_plain(TokenMeasurement, {**plain, **times, "half_width": half_width}, where)
+def _turn_of(plain: Mapping[str, Any], where: str) -> TokenMeasurement:
+    read = dict(plain)
+    for name in _TIMES:
+        read[name] = [nan if each is None else each for each in plain[name]]
+    if plain["half_width"] is None:
+        read["half_width"] = inf
+    return from_plain(TokenMeasurement, read, where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -47,15 +47,23 @@ class Grid:
 
     @property
     def training(self) -> bool:
-        """Whether there is a backward pass."""
+        """True if there is a backward pass."""
         return self["schedule"] != (Order.INFERENCE,)
 
     @property
     def modes(self) -> tuple[type[Mode], ...]:
         """The classes of the modes, first pipelines."""
-        pipeline = Training if self.training else Generation if any(self["output_tokens"]) else Inference
-        kinds: tuple[tuple[Strategy, type[Mode]], ...] = ((Strategy.PIPELINE, pipeline), (Strategy.PHASED, Phased))
-        return tuple(kind for strategy, kind in kinds if strategy in self["strategy"])
+        kinds: list[type[Mode]] = []
+        if Strategy.PIPELINE in self["strategy"]:
+            if self.training:
+                kinds.append(Training)
+            elif any(self["output_tokens"]):
+                kinds.append(Generation)
+            else:
+                kinds.append(Inference)
+        if Strategy.PHASED in self["strategy"]:
+            kinds.append(Phased)
+        return tuple(kinds)
 
     @property
     def sessions(self) -> tuple[type[Session], ...]:
@@ -65,22 +73,28 @@ class Grid:
     @property
     def n_combinations(self) -> int:
         """How many configurations there are at most: of a global batch those with so many samples a step."""
-        n_cells = sum(self._n_cells(mode, session) for mode in self.modes for session in self.sessions)
+        n_cells = sum(self._n_cells(mode, session) for mode, session in product(self.modes, self.sessions))
         steps, replicas, sizes = self["n_micro_batches"], self["replicas"], self["batch_size"]
         if self.n_samples is None:
             return int(n_cells * len(sizes))
-        n_whole = sum(self.n_samples == n * r * size for n in steps for r in replicas for size in sizes)
+        n_whole = sum(prod(numbers) == self.n_samples for numbers in product(steps, replicas, sizes))
         return int(n_cells // (len(steps) * len(replicas)) * n_whole)
 
     def _n_cells(self, mode: type[Mode], session: type[Session]) -> int:
-        own = {knob.name for knob in session.knobs}
-        others = prod(len(self[axis.name]) for axis in self.axes(mode, session) if axis.name not in own)
+        others = prod(len(self[name]) for name in self._other_axes(mode, session))
         return others * len(possible_choices(session, self.values))
 
     def axes(self, mode: type[Mode], session: type[Session]) -> list[Knob]:
         """The knobs in which cells of a mode and of a session differ, in the order of the grid."""
         own = {knob.name for knob in (*Knobs.knobs, *mode.knobs, *session.knobs)}
-        return [knob for knob in AXES if knob.name in own - ({REPLICAS.name} if mode is Phased else set())]
+        if mode is Phased:
+            own.discard(REPLICAS.name)
+        return [knob for knob in AXES if knob.name in own]
+
+    def _other_axes(self, mode: type[Mode], session: type[Session]) -> list[str]:
+        """The names of the axes that are no knobs of the session."""
+        of_session = {knob.name for knob in session.knobs}
+        return [axis.name for axis in self.axes(mode, session) if axis.name not in of_session]
 
     def configuration(
         self, mode: type[Mode], session: type[Session], batch_size: int, choice: Mapping[str, Any]
@@ -91,9 +105,8 @@ class Grid:
         if mode is Phased:
             of_mode["training"] = self.training
         of_session = {knob.field: values[knob.field] for knob in session.knobs if knob.field in values}
-        return Knobs(
-            values["n_ipu"], batch_size, values.get("replicas", 1), mode(**of_mode), session(**of_session).normal
-        )
+        replicas = values.get("replicas", 1)
+        return Knobs(values["n_ipu"], batch_size, replicas, mode(**of_mode), session(**of_session).normal)
 
     def configurations(self, *batch_sizes: int) -> Iterator[Knobs]:
         """The configuration of every cell at these batch sizes, first the pipelines.
@@ -104,41 +117,44 @@ class Grid:
             BadInput: a configuration cannot exist; where they have several numbers of micro-batches, all of them. Or
                 an order, a number of stages a device or a recomputation is part of none.
         """
-        refused: dict[tuple[str, Any], tuple[type[Mode], type[Session], int, Mapping[str, Any]]] = {}
+        # For every value that must be part of a configuration: whether it is, and a choice with it that was refused.
         made: set[tuple[str, Any]] = set()
+        refused: dict[tuple[str, Any], tuple[type[Mode], type[Session], int, Mapping[str, Any]]] = {}
         n_samples = self.n_samples
         for mode in self.modes:
-            seen: set[Knobs] = set()
+            seen: set[Knobs] = set()  # several choices may have one `Session.normal`
             for (session, choice), batch_size in product(self._choices(mode), batch_sizes):
                 if n_samples and n_samples != choice["n_micro_batches"] * choice["replicas"] * batch_size:
                     continue
-                named = {("strategy", mode), *(pair for pair in choice.items() if pair[0] in _MATCHED)}
+                matched = {pair for pair in choice.items() if pair[0] in _MATCHED}
+                matched.add(("strategy", mode))
                 knobs = self._configuration_or_none(mode, session, batch_size, choice)
                 if knobs is None:
-                    refused.update(dict.fromkeys(named, (mode, session, batch_size, choice)))
+                    refused.update(dict.fromkeys(matched, (mode, session, batch_size, choice)))
                 elif knobs not in seen:
                     seen.add(knobs)
-                    made |= named
+                    made |= matched
                     yield knobs
         for pair, arguments in refused.items():
             if pair not in made:
-                self.configuration(*arguments)
+                self.configuration(*arguments)  # raises again, and says why
 
     def _choices(self, mode: type[Mode]) -> list[tuple[type[Session], dict[str, Any]]]:
         """The value on every axis of all cells, in the order of `AXES`, with the class of their session."""
+        ranks: dict[str, dict[Any, int]] = {}
+        for name in _POSITION:
+            ranks[name] = {value: rank for rank, value in enumerate(self[name])}
         rows = []
-        index = {name: {value: i for i, value in enumerate(self[name])} for name in _POSITIONS}
         for number, session in enumerate(self.sessions):
-            own = {knob.name for knob in session.knobs}
-            others = [axis.name for axis in self.axes(mode, session) if axis.name not in own]
-            of_others = [dict(zip(others, picks, strict=True)) for picks in product(*(self[name] for name in others))]
+            of_others = _combinations(self._other_axes(mode, session), self.values)
             for of_session in possible_choices(session, self.values):
                 for of_other in self._fitting(mode, session, of_session, of_others):
                     choice = {**of_session, **of_other}
-                    key = [0] * len(_POSITIONS)
-                    key[_RUNTIME] = number
+                    # The choices of a session are made together, but lie apart in the grid: they are sorted below.
+                    key = [0] * len(_POSITION)
+                    key[_POSITION["runtime"]] = number
                     for name, value in choice.items():
-                        key[_POSITION[name]] = index[name][value]
+                        key[_POSITION[name]] = ranks[name][value]
                     rows.append((key, session, choice))
         rows.sort(key=itemgetter(0))
         return [(session, choice) for _, session, choice in rows]
@@ -151,7 +167,7 @@ class Grid:
             return others
         try:
             made = session(**{TABLE[name].field: value for name, value in of_session.items()})
-        except BadInput:
+        except BadInput:  # whoever makes the configuration says why
             return others
         most = (self.n_devices - made.n_beside) // made.group_size
         return [choice for choice in others if choice["n_ipu"] * choice["replicas"] <= most]
@@ -172,16 +188,21 @@ class Grid:
 def possible_choices(session: type[Session], values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
     """The combinations of values of the knobs of a session that go together; all of them where none do.
 
-    A choice that cannot exist is one of those that are returned, so that who makes it says why.
+    A choice for which the session raises BadInput is returned, too: whoever makes the configuration says why.
     """
-    knobs = [knob for knob in AXES if knob.name in {own.name for own in session.knobs}]
-    names = [knob.name for knob in knobs]
-    every = [dict(zip(names, picks, strict=True)) for picks in product(*(values[name] for name in names))]
-    return [choice for choice in every if _may_be(session, knobs, choice)] or every
+    own = {knob.name for knob in session.knobs}
+    every = _combinations([knob.name for knob in AXES if knob.name in own], values)
+    return [choice for choice in every if _is_possible(session, choice)] or every
 
 
-def _may_be(session: type[Session], knobs: list[Knob], choice: Mapping[str, Any]) -> bool:
-    of_session = {knob.field: choice[knob.name] for knob in knobs if choice[knob.name] is not None}
+def _combinations(names: Sequence[str], values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """All combinations of values of some knobs, by their names."""
+    columns = [values[name] for name in names]
+    return [dict(zip(names, picks, strict=True)) for picks in product(*columns)]
+
+
+def _is_possible(session: type[Session], choice: Mapping[str, Any]) -> bool:
+    of_session = {TABLE[name].field: value for name, value in choice.items() if value is not None}
     try:
         return session(**of_session).is_possible
     except BadInput:
@@ -196,6 +217,4 @@ def default_values(knob: Knob) -> tuple[Any, ...]:
 _MATCHED = {knob.name for mode in MODES for knob in mode.knobs if knob.field != N_MICRO_BATCHES.name}
 _MATCHED |= {knob.name for knob in AXES if knob.domain.by_device}
 """The knobs of which every value must be part of some configuration."""
-_POSITIONS = [knob.name for knob in AXES]
-_POSITION = {name: position for position, name in enumerate(_POSITIONS)}
-_RUNTIME = _POSITION["runtime"]
+_POSITION = {knob.name: position for position, knob in enumerate(AXES)}

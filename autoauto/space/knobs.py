@@ -13,7 +13,7 @@ from autoauto.records.knob import HasKnobs, Knob, whole
 from autoauto.records.schedule import StepShape
 from autoauto.records.units import Precision
 from autoauto.space.modes.inference import Inference
-from autoauto.space.modes.mode import MAX_VALUES, STRATEGY, Mode, Strategy
+from autoauto.space.modes.mode import MAX_VALUES, Mode, Strategy
 from autoauto.space.modes.registry import MODES, mode_of
 from autoauto.space.sessions import SESSION_KNOBS, owners_of, session_of, target_of, with_values
 from autoauto.targets.ipu.session import IpuSession
@@ -139,18 +139,19 @@ class Knobs(HasKnobs):
     @property
     def values(self) -> dict[str, Any]:
         """The values of all knobs that the configuration has, by the fields that they set."""
-        runtime = {} if self.session.runtime is None else {"runtime": self.session.runtime}
-        own = {"n_ipu": self.n_ipu, "replicas": self.replicas, "batch_size": self.batch_size}
-        return {**own, **runtime, **self.session.values, **self.mode.values}
+        values: dict[str, Any] = {"n_ipu": self.n_ipu, "replicas": self.replicas, "batch_size": self.batch_size}
+        if self.session.runtime is not None:
+            values["runtime"] = self.session.runtime
+        return values | self.session.values | self.mode.values
 
     @property
     def training(self) -> bool:
-        """Whether there is a backward pass."""
+        """True if there is a backward pass."""
         return self.mode.training
 
     @property
     def is_phased(self) -> bool:
-        """Whether the model runs in phases."""
+        """True if the model runs in phases."""
         return self.mode.strategy is Strategy.PHASED
 
     @property
@@ -189,8 +190,10 @@ def _with_values(
         raise BadInput(f"there is no knob {min(unknown)}; knobs are {', '.join([*_MODE_KNOBS, *SESSION_KNOBS])}")
     if of_session:
         session = session_of(of_session) if session is None else with_values(session, of_session)
+    if of_mode and mode is not None:
+        of_mode = {"schedule": mode.order, **mode.values, **of_mode}
     if of_mode:
-        mode = mode_of({**({} if mode is None else {"schedule": mode.order, **mode.values}), **of_mode})
+        mode = mode_of(of_mode)
     return mode, session
 
 
@@ -210,8 +213,7 @@ def _why_absent(knobs: Knobs, name: str) -> str:
     return f"{name} is a knob of {' or '.join(owners)}, the configuration has {own}"
 
 
-_MODE_KNOBS = {"strategy": STRATEGY, **{knob.field: knob for mode in MODES[::-1] for knob in mode.knobs}}
-
+_MODE_KNOBS = tuple(dict.fromkeys(["strategy", *(knob.field for mode in reversed(MODES) for knob in mode.knobs)]))
 
 _COMPILED = tuple(each.name for each in fields(CompileOptions) if each.name not in ("precision", "training", "session"))
 

@@ -100,10 +100,13 @@ class TokenResult:
 
         Sequences in flight get a token each between two of one, or with their only one: the longer, the fewer.
         """
-        ends = (self.tpot_low_s, self.tpot_high_s) if self.tpot_s else (self.ttft_low_s, self.ttft_high_s)
-        n_tokens = self.tokens_per_s * (self.tpot_s or self.ttft_s)
-        low, high = ends
-        return (n_tokens / high, n_tokens / low) if low and high else None
+        time_s, low_s, high_s = self.ttft_s, self.ttft_low_s, self.ttft_high_s
+        if self.tpot_s:
+            time_s, low_s, high_s = self.tpot_s, self.tpot_low_s, self.tpot_high_s
+        if not low_s or not high_s:
+            return None
+        n_tokens = self.tokens_per_s * time_s
+        return n_tokens / high_s, n_tokens / low_s
 
 
 TIMES_OF_REQUESTS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency"}
@@ -292,25 +295,28 @@ class Result:
         return known
 
     def value(self, name: str) -> Any:
-        """One of `values`; None where its mode has none of this name."""
-        owner = _OWNERS[name]
-        for part in (self, self.of_mode, self.devices, self.percentiles, self.load, self.run):
-            if isinstance(part, owner):
-                return getattr(part, name)
-        return None
+        """One of `values`; None where it has none of this name."""
+        return self.values.get(name)
 
     def with_values(self, values: Mapping[str, Any]) -> Self:
         """The result with other numbers, by their names."""
-        own = {name: value for name, value in values.items() if _OWNERS[name] is Result}
+        own: dict[str, Any] = {}
         by_kind: dict[Any, dict[str, Any]] = {}
         for name, value in values.items():
-            if name not in own and value is not None:
-                by_kind.setdefault(_OWNERS[name], {})[name] = value
+            kind = _OWNERS[name]
+            if kind is Result:
+                own[name] = value
+            elif value is not None:
+                by_kind.setdefault(kind, {})[name] = value
         for kind, of_part in by_kind.items():
             part = _PARTS.get(kind, "of_mode")
             before = getattr(self, part)
-            own[part] = replace(before if isinstance(before, kind) else kind(), **of_part)
-        return type(self)(**own) if self is NO_RESULT else replace(self, **own)
+            if not isinstance(before, kind):
+                before = kind()
+            own[part] = replace(before, **of_part)
+        if self is NO_RESULT:  # as `replace`, in half the time: so are the trials of a study read
+            return type(self)(**own)
+        return replace(self, **own)
 
 
 NO_RESULT = Result()
@@ -330,17 +336,15 @@ def _numbers_of(kind: type[Any]) -> tuple[TrialNumber, ...]:
 _NAMES = {kind: tuple(each.name for each in _numbers_of(kind)) for kind in _KINDS}
 _OWNERS: dict[str, Any] = {name: kind for kind, names in _NAMES.items() for name in names}
 _OF_ALL = _numbers_of(Result)
-_OF_TRAFFIC = (*_numbers_of(PercentileResult), *_numbers_of(ArrivalResult))
-_OF_RUN = _numbers_of(RunResult)
-_OF_DEVICES = _numbers_of(DeviceTotals)
 OF_RESULTS = (
-    *_OF_ALL[:5],
-    *_numbers_of(StepResult),
-    *_OF_ALL[5:],
-    *_OF_DEVICES,
-    *_numbers_of(TokenResult),
-    *_OF_TRAFFIC,
-    *_OF_RUN,
+    _OF_ALL[:5]
+    + _numbers_of(StepResult)  # beside the cycles of all modes, which are the last of the five
+    + _OF_ALL[5:]
+    + _numbers_of(DeviceTotals)
+    + _numbers_of(TokenResult)
+    + _numbers_of(PercentileResult)
+    + _numbers_of(ArrivalResult)
+    + _numbers_of(RunResult)
 )
 """The numbers of `Result`, and those of modes."""
 NUMBERS = (*OF_RESULTS, TrialNumber("excess_bytes", is_whole=True))
@@ -356,7 +360,7 @@ MAX_JOULES = "max_joules"
 """Joules of a sample, of text of a token of an answer, at most: devices draw their power limits."""
 DERIVED = (REQUEST_LATENCY, USD_PER_MILLION, MAX_JOULES)
 """The names of `Result.derived`."""
-QUANTITIES = {number.name: number.quantity for number in _OF_DEVICES}
+QUANTITIES = {number.name: number.quantity for number in _numbers_of(DeviceTotals)}
 """The quantity of a device that a number needs, by the name of the number."""
 QUANTITIES |= {USD_PER_MILLION: "price_per_hour", MAX_JOULES: "power_limit_w"}
 RESULT_NAMES = (*(number.name for number in NUMBERS if number.in_constraints), *OF_PLANS, *DERIVED)
@@ -364,7 +368,6 @@ RESULT_NAMES = (*(number.name for number in NUMBERS if number.in_constraints), *
 
 PERCENTILES = frozenset(_NAMES[PercentileResult])
 """The names of results that only requests have that arrive at times of their own."""
-NAMES_OF_GENERATION = PERCENTILES.union(
-    (*(number.name for number in _numbers_of(TokenResult) if number.in_constraints), REQUEST_LATENCY)
-)
+_OF_TOKENS = frozenset(number.name for number in _numbers_of(TokenResult) if number.in_constraints)
+NAMES_OF_GENERATION = PERCENTILES | _OF_TOKENS | {REQUEST_LATENCY}
 """The names of results that only text that is generated has."""

@@ -194,12 +194,12 @@ class Objective(StrEnum):
 
     @property
     def follows_throughput(self) -> bool:
-        """Whether a bound of a configuration's throughput is a bound of its value, too."""
+        """True if a bound of a configuration's throughput is a bound of its value, too."""
         return self.is_throughput or self._worth is not None
 
     @property
     def is_throughput(self) -> bool:
-        """Whether its scores are samples/s, as are bounds that a search knows sooner than forecasts."""
+        """True if its scores are samples/s, as are bounds that a search knows sooner than forecasts."""
         return self.number == "samples_per_s"
 
     def value_of(self, score: float) -> float:
@@ -214,9 +214,13 @@ class Objective(StrEnum):
         """
         return value if self.maximise else 1.0 / value
 
+    def score_of(self, trial: Trial) -> float:
+        """The score of a trial that runs, with its plans."""
+        return self.score(self.of(trial))
+
     def worth(self, trial: Trial) -> float:
         """A number in proportion to the score of a trial, which may have no plans."""
-        return self.score(self.of(trial)) if self._worth is None else self._worth(trial)
+        return self.score_of(trial) if self._worth is None else self._worth(trial)
 
 
 Objectives = Objective | tuple[Objective, ...]
@@ -264,10 +268,14 @@ def values_of(objectives: Objectives, trial: Trial) -> tuple[float, ...]:
 def shown_values(objectives: Objectives, trial: Trial) -> tuple[float | None, ...]:
     """The value of every objective as far as a trial has it: its number, what a study stores, or that of its plans."""
     several = objective_tuple(objectives)
-    known = trial.values or (values_of(several, trial) if trial.measured is not None else ())
-    stored = known or (None,) * len(several)
-    numbered = ((getattr(trial, each.number) or None) if each.number else None for each in several)
-    return tuple(value if number is None else number for value, number in zip(stored, numbered, strict=True))
+    known: Sequence[float | None] = trial.values
+    if not known and trial.measured is not None:
+        known = values_of(several, trial)
+    shown: list[float | None] = []
+    for objective, value in zip(several, known or [None] * len(several), strict=True):
+        number = getattr(trial, objective.number) if objective.number else None
+        shown.append(number or value)
+    return tuple(shown)
 
 
 def scores_of(objectives: Objectives, values: Sequence[float]) -> tuple[float, ...]:

@@ -15,11 +15,11 @@ from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.registry import TARGETS, session_classes
 
 SESSION_CLASSES: tuple[type[Session], ...] = session_classes()
-"""Those of all targets, each with knobs of its own."""
+"""The classes of the sessions of all targets, each with knobs of its own."""
 RUNTIMES = {kind.runtime: kind for kind in SESSION_CLASSES if kind.runtime is not None}
 """The class of the sessions of every runtime, by its name."""
 RUNTIME_PACKAGES = tuple(kind.package.distribution for kind in SESSIONS.values())
-"""What has the runtimes of the host, by the names that pip knows."""
+"""The packages that have the runtimes of the host, by the names that pip knows."""
 RUNTIME = Knob(
     "runtime",
     words_or_none(tuple(RUNTIMES)),
@@ -36,8 +36,11 @@ def _merged() -> dict[str, Knob]:
     merged = {"runtime": RUNTIME}
     for kind in sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None):
         for knob in kind.knobs:
-            first = merged.get(knob.field, knob)
-            merged[knob.field] = knob if first is knob else replace(first, domain=_joined(first.domain, knob.domain))
+            first = merged.get(knob.field)
+            if first is None:
+                merged[knob.field] = knob
+            elif first is not knob:
+                merged[knob.field] = replace(first, domain=_joined(first.domain, knob.domain))
     return merged
 
 
@@ -57,7 +60,7 @@ SESSION_KNOBS = _merged()
 
 
 def with_values(session: Session, values: Mapping[str, Any]) -> Session:
-    """A session with other values by the names of knobs; one of another class if they name a runtime or knobs of it.
+    """A session with other values by the names of knobs; of another class if they name its runtime or its knobs.
 
     Raises:
         BadInput: as `session_of`.
@@ -81,16 +84,18 @@ def session_class(values: Mapping[str, Any]) -> type[Session]:
         if runtime not in RUNTIMES:
             raise BadInput(f"runtime is {RUNTIME.domain.text}, got {runtime!r}")
         return RUNTIMES[runtime]
-    if not (said := _said(values)):
+    said = _said(values)
+    if not said:
         named = {name for name, value in values.items() if value is not None}
-        return next((kind for kind in SESSION_CLASSES if kind.runtime is None and named & _names(kind)), PlainSession)
-    runtimes_first = sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None)
-    able = (kind for kind in runtimes_first if said.keys() <= _names(kind) and kind(**said).is_possible)
+        able = (kind for kind in SESSION_CLASSES if kind.runtime is None and named & _names(kind))
+    else:
+        runtimes_first = sorted(SESSION_CLASSES, key=lambda kind: kind.runtime is None)
+        able = (kind for kind in runtimes_first if said.keys() <= _names(kind) and kind(**said).is_possible)
     return next(able, PlainSession)
 
 
 def session_of(values: Mapping[str, Any]) -> Session:
-    """The session of values by the names of knobs, those of other sessions among them if they say nothing.
+    """The session of values by the names of knobs; knobs of others may be among them with values that say nothing.
 
     Raises:
         BadInput: a value is of a knob that the session does not have.
@@ -108,9 +113,12 @@ def session_of(values: Mapping[str, Any]) -> Session:
 
 
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that stand for nothing but themselves, besides the runtime."""
-    others = ((name, value) for name, value in values.items() if name != "runtime" and value is not None)
-    return {name: value for name, value in others if value != SESSION_KNOBS[name].absent}
+    """The values of knobs that are given and are not `Knob.absent`, but for the runtime."""
+    said: dict[str, Any] = {}
+    for name, value in values.items():
+        if name != "runtime" and value is not None and value != SESSION_KNOBS[name].absent:
+            said[name] = value
+    return said
 
 
 @cache

@@ -104,10 +104,14 @@ class SearchSpace:
             raise BadInput(no_such_knob(min(unknown)))
         read = {name: read_values(name, each, TABLE[name].domain) for name, each in given.items()}
         pairs = tuple((name, read.get(name, default_values(knob))) for name, knob in TABLE.items())
-        object.__setattr__(self, "pairs", pairs)
-        object.__setattr__(self, "constraints", read_values("constraints", constraints, _CONSTRAINTS))
-        object.__setattr__(self, "given", frozenset(given) | ({"session"} if session else set()))
-        object.__setattr__(self, "session", session or self._session_of_knobs())
+        names = set(given)
+        if session:
+            names.add("session")
+        set_field = object.__setattr__
+        set_field(self, "pairs", pairs)
+        set_field(self, "constraints", read_values("constraints", constraints, _CONSTRAINTS))
+        set_field(self, "given", frozenset(names))
+        set_field(self, "session", session or self._session_of_knobs())
         self._check()
 
     if not TYPE_CHECKING:
@@ -147,17 +151,18 @@ class SearchSpace:
         if any(kind.runtime for kind in sessions):
             own.add("runtime")
         said = self._said
-        if not sessions:
-            first, allowed = self.session, set(said)
-        else:
+        changes: dict[str, Any] = {}
+        allowed = set(said)
+        if sessions:
             if foreign := [name for name in said if name not in own]:
                 instead = _INSTEAD.get(foreign[0], "or try --target host")
                 raise BadInput(f"--target {target} has no {TABLE[foreign[0]].option}; leave it out, {instead}")
+            allowed = own
+            # The first class without a runtime, every knob of which has a value here.
             able = (kind for kind in sessions if kind.runtime is None and all(self[knob.name] for knob in kind.knobs))
-            first, allowed = next(able, PlainSession), own
-        changes: dict[str, Any] = {}
-        if first is not self.session:
-            changes["session"] = first
+            first = next(able, PlainSession)
+            if first is not self.session:
+                changes["session"] = first
         if "output_tokens" not in values:
             for name in ("input_tokens", "output_tokens"):
                 if name in self.given and any(self[name]):
@@ -165,9 +170,10 @@ class SearchSpace:
                         f"--target {target} generates no text, got {TABLE[name].option}; leave it out, or give a "
                         "language model and GPUs, --cluster 8xH100"
                     )
+        of_target = set(own)
         if not self.training:
-            own = own | _knobs_of([Generation])
-        changes |= {name: each for name, each in values.items() if name in own and name not in self.given}
+            of_target |= _knobs_of([Generation])
+        changes |= {name: each for name, each in values.items() if name in of_target and name not in self.given}
         if self["memory_proportion"] and "memory_proportion" not in allowed:
             changes["memory_proportion"] = ()
         if not changes:
@@ -181,9 +187,15 @@ class SearchSpace:
 
     def _session_of_knobs(self) -> type[Session]:
         """The class of sessions without a runtime that alone has most given knobs, else that of the default target."""
-        owners = (owners_of(TABLE[name].field) for name in SESSION_KNOBS if name in self.given and self[name])
-        alone = Counter(kinds[0] for kinds in owners if len(kinds) == 1 and kinds[0].runtime is None)
-        return max(alone, key=alone.__getitem__, default=IpuSession if self["memory_proportion"] else PlainSession)
+        alone: Counter[type[Session]] = Counter()
+        for name in SESSION_KNOBS:
+            if name in self.given and self[name]:
+                owners = owners_of(TABLE[name].field)
+                if len(owners) == 1 and owners[0].runtime is None:
+                    alone[owners[0]] += 1
+        if alone:
+            return max(alone, key=alone.__getitem__)
+        return IpuSession if self["memory_proportion"] else PlainSession
 
     def _check(self) -> None:
         """Refuse a space that holds nothing, too much, or what cannot be.
@@ -192,6 +204,7 @@ class SearchSpace:
             BadInput: it is one.
         """
         for name, values in self.pairs:
+            # A space of a target without it has no memory proportions.
             if (not values and name != "memory_proportion") or len(set(values)) != len(values):
                 raise BadInput(f"{name} needs one or more different values, got {', '.join(map(str, values))}")
         check_n_configurations(self.grid)
@@ -215,7 +228,7 @@ class SearchSpace:
 
     def _why_empty(self) -> str:
         """Why no configuration is in the space: the values of none go together, or none meets its constraints."""
-        sessions = {knobs.session: None for knobs in self.grid.configurations(self["batch_size"][0])}
+        sessions = dict.fromkeys(knobs.session for knobs in self.grid.configurations(self["batch_size"][0]))
         conflicts = [session.conflict for session in sessions]
         if conflicts and all(conflicts):
             return conflicts[0]
@@ -230,10 +243,10 @@ class SearchSpace:
             if name in own or name not in self.given or name in _OF_NO_MODE or self[name] in ((), (knob.absent,)):
                 continue
             owners = owners_of(knob.field)
-            if not owners:
-                mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})  # says for what it is
-            names = " or ".join(filter(None, (kind.runtime for kind in owners)))
-            where = f"--runtime {names}" if names else " or ".join(map(target_of, owners))
+            if not owners:  # of another mode: it raises, and says of which
+                mode_of({"schedule": self["schedule"][0], knob.field: self[name][-1]})
+            runtimes = [kind.runtime for kind in owners if kind.runtime]
+            where = f"--runtime {' or '.join(runtimes)}" if runtimes else " or ".join(map(target_of, owners))
             got = ", ".join(str(each or "none") for each in self["runtime"])
             raise BadInput(f"{knob.option} is for {where}, got {got}; leave it out, or try those")
 
@@ -246,7 +259,8 @@ class SearchSpace:
             hint = "--device cuda:0" if computes_on_gpus(able) else "another --runtime"
             raise BadInput(f"{runtimes[0]} does not compute in {precisions[0]}; try {hint}")
         n_parts, n_cores = self["streams"], self["cores_per_device"]
-        if min(n_parts) > max(n_cores) or not any(size % n == 0 for size, n in product(self["batch_size"], n_parts)):
+        divides = any(size % n == 0 for size, n in product(self["batch_size"], n_parts))
+        if min(n_parts) > max(n_cores) or not divides:
             raise BadInput(
                 f"streams need a core or more each, and equal parts of a batch, got --streams {min(n_parts)} for "
                 f"--cores-per-device {_few(n_cores)} and --batch-size {_few(self['batch_size'])}; try others"
@@ -257,14 +271,18 @@ class SearchSpace:
         """The samples of every step, where a constraint as of `of_global_batch` fixes them for pipelines alone."""
         if self["strategy"] != (Strategy.PIPELINE,):
             return None
-        matches = (_GLOBAL_BATCH.fullmatch(constraint.text) for constraint in self.constraints)
-        return next((int(match[1]) for match in matches if match), None)
+        return next(self._numbers_in(_GLOBAL_BATCH), None)
 
     @property
     def _most_devices(self) -> int | None:
         """The devices that a constraint leaves to a configuration."""
-        matches = (_MOST_DEVICES.fullmatch(constraint.text) for constraint in self.constraints)
-        return min((int(match[1]) for match in matches if match), default=None)
+        return min(self._numbers_in(_MOST_DEVICES), default=None)
+
+    def _numbers_in(self, pattern: re.Pattern[str]) -> Iterator[int]:
+        """The numbers in the constraints of a form."""
+        for constraint in self.constraints:
+            if match := pattern.fullmatch(constraint.text):
+                yield int(match[1])
 
     @property
     def grid(self) -> Grid:
@@ -308,21 +326,21 @@ def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
 
 def _made_cells(space: SearchSpace) -> Iterator[tuple[Knobs, ...]]:
     """The cells one by one; a constraint without a size is checked once for a whole cell, because spaces are large."""
-    by_size = tuple(constraint for constraint in space.constraints if set(constraint.names) & _SIZES)
-    by_cell = tuple(constraint for constraint in space.constraints if constraint not in by_size)
     if space._global_batch is not None:  # a number of micro-batches of so many replicas has one size
-        every = space.grid.configurations(*space["batch_size"])
-        return ((knobs,) for knobs in every if _all_hold(space.constraints, knobs))
-    return filter(None, _cells_by_size(space, by_cell, by_size))
-
-
-def _cells_by_size(
-    space: SearchSpace, by_cell: Sequence[Constraint], by_size: Sequence[Constraint]
-) -> Iterator[tuple[Knobs, ...]]:
+        for knobs in space.grid.configurations(*space["batch_size"]):
+            if _all_hold(space.constraints, knobs):
+                yield (knobs,)
+        return
+    by_size = [constraint for constraint in space.constraints if _SIZES.intersection(constraint.names)]
+    by_cell = [constraint for constraint in space.constraints if constraint not in by_size]
     for first in space.grid.configurations(space["batch_size"][0]):
-        if _all_hold(by_cell, first):
-            cell = first.with_batch_sizes(first.session.batch_sizes(space["batch_size"]))
-            yield tuple(knobs for knobs in cell if _all_hold(by_size, knobs)) if by_size else tuple(cell)
+        if not _all_hold(by_cell, first):
+            continue
+        cell = tuple(first.with_batch_sizes(first.session.batch_sizes(space["batch_size"])))
+        if by_size:
+            cell = tuple(knobs for knobs in cell if _all_hold(by_size, knobs))
+        if cell:
+            yield cell
 
 
 def _knobs_of(kinds: Iterable[type[HasKnobs]]) -> set[str]:
@@ -346,8 +364,10 @@ def _is_possible(kind: type[Session], precision: Precision | None) -> bool:
 
 def _all_hold(constraints: Sequence[Constraint], knobs: Knobs) -> bool:
     """True if a configuration meets all constraints, and its session is possible."""
-    if not knobs.session.is_possible or not constraints:
-        return knobs.session.is_possible
+    if not knobs.session.is_possible:
+        return False
+    if not constraints:  # values take time to make
+        return True
     values = numbers(knobs)
     return all(constraint.violation(values) <= 0 for constraint in constraints)
 
@@ -376,6 +396,7 @@ def in_order(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _rank(value: Any) -> tuple[bool, bool, float, str]:
+    """None is first, then numbers, then words."""
     if isinstance(value, int | float):
         return (True, False, value, str(value))
     return (value is not None, True, 0.0, str(value))
@@ -388,7 +409,8 @@ def check_n_configurations(grid: Grid) -> None:
         BadInput: it has.
     """
     n_pools = min(2, len(grid["prefill_workers"]))  # two pools are searched beside one
-    if (n_configurations := grid.n_combinations // n_pools) > MAX_CONFIGURATIONS:
+    n_configurations = grid.n_combinations // n_pools
+    if n_configurations > MAX_CONFIGURATIONS:
         longest = max(grid.values, key=lambda name: len(grid[name]))
         raise BadInput(
             f"a space has at most {MAX_CONFIGURATIONS:,} configurations, got {n_configurations:,}; "

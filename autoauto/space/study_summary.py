@@ -26,34 +26,20 @@ if TYPE_CHECKING:  # msgspec, which takes long to load
 
 NOTES = "notes"
 """The attribute of a study with what was assumed of its model and its numbers, as a list in JSON."""
-
 CLOCK = "shown_clock_hz"
 """The attribute of a study with the clock of its cycles, where its numbers are made of seconds and shown as time."""
-
 TRANSFERRED = "transferred"
 """The attribute of a study with the largest tensors that its winner transfers, as pairs of a name and bytes in JSON."""
-
-
 ENGINE_MEASUREMENTS = "engine_measurements"
 """The attribute of a study with what was measured on engines, as `EngineMeasurements.text` writes it."""
-
-
 USERS_FRONT = "users_front"
 """The attribute of a study that generates text with the front of its space, as `users_front_text` writes it."""
-
-
 RATE_CURVES = "rate_curves"
 """The attribute of a study with the latencies of its winner over the rate of arrivals, as `RateCurves.text` writes."""
-
-
 POOLS = "pools"
 """The attribute of a study with a line that says whether one pool of servers or two is better, and why."""
-
-
 CHOICES = "choices"
 """The attribute of a study with what its winner's choices are worth, as `choices_text` writes it."""
-
-
 SIZING = "sizing"
 """The attribute of a study of the fewest devices with how sure they are the fewest, a `Sizing` in JSON."""
 
@@ -87,12 +73,11 @@ class UsersPoint(NamedTuple):
 
 def users_front_text(front: Iterable[Trial]) -> str:
     """The configurations of a front and what they give, in JSON."""
-    points = (
-        (trial.knobs.values, trial.device_samples_per_s, 1 / trial.tokens.tpot_s)
-        for trial in front
-        if trial.tokens.tpot_s
-    )
-    return json.dumps(list(points))
+    points = []
+    for trial in front:
+        if trial.tokens.tpot_s:
+            points.append((trial.knobs.values, trial.device_samples_per_s, 1 / trial.tokens.tpot_s))
+    return json.dumps(points)
 
 
 class KnobChoice(NamedTuple):
@@ -328,8 +313,11 @@ class StudySummary(Displayed):
     def rate_curves(self) -> RateCurves | None:
         """Latencies of the winner over the rate of arrivals, by replicas; None where none were simulated."""
         text = self.attributes.get(RATE_CURVES)
-        curves = RateCurves.read(text) if text else None
-        return curves if curves and self.winner and curves.knobs == self.winner.knobs.values else None
+        if not text or self.winner is None:
+            return None
+        curves = RateCurves.read(text)
+        # The study may have been searched again since, with another winner.
+        return curves if curves.knobs == self.winner.knobs.values else None
 
     @property
     def choices(self) -> tuple[KnobChoice, ...]:
@@ -403,13 +391,11 @@ def cells_of(trials: Iterable[Trial], worth: Callable[[Trial], float]) -> list[C
     by_cell: dict[Knobs, list[Trial]] = {}
     for trial in trials:
         by_cell.setdefault(replace(trial.knobs, batch_size=1), []).append(trial)
-    return [
-        Cell(
-            tuple(sorted(alike, key=lambda trial: trial.knobs.batch_size)),
-            max((trial for trial in alike if trial.fits), key=worth, default=None),
-        )
-        for alike in by_cell.values()
-    ]
+    cells = []
+    for alike in by_cell.values():
+        best = max((trial for trial in alike if trial.fits), key=worth, default=None)
+        cells.append(Cell(tuple(sorted(alike, key=lambda trial: trial.knobs.batch_size)), best))
+    return cells
 
 
 def _grid_order(knobs: Knobs) -> list[tuple[bool, object]]:

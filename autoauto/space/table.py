@@ -7,6 +7,7 @@ is a `Knob` in one of them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Any
 
 from autoauto.records.errors import did_you_mean
@@ -20,11 +21,22 @@ from autoauto.space.modes.training import Training
 from autoauto.space.sessions import SESSION_KNOBS
 from autoauto.targets.ipu.session import MEMORY_PROPORTION
 
-_OF_PARTS = (
-    *(*Inference.knobs, *SESSION_KNOBS.values(), BATCH_SIZE, *Training.knobs, STRATEGY, *Phased.knobs),
-    *Generation.knobs,
+
+def _unique(*groups: Iterable[Knob]) -> tuple[Knob, ...]:
+    """The knobs of all groups, in their order, each once."""
+    return tuple({knob.name: knob for knob in chain.from_iterable(groups)}.values())
+
+
+KNOBS = _unique(
+    (N_IPU, REPLICAS),
+    Inference.knobs,
+    SESSION_KNOBS.values(),
+    (BATCH_SIZE,),
+    Training.knobs,
+    (STRATEGY,),
+    Phased.knobs,
+    Generation.knobs,
 )
-KNOBS = tuple({knob.name: knob for knob in (N_IPU, REPLICAS, *_OF_PARTS)}.values())
 """Every knob, in the order in which it is shown."""
 TABLE = {knob.name: knob for knob in KNOBS}
 """Every knob by its name."""
@@ -46,21 +58,17 @@ COLUMNS = tuple(knob for knob in KNOBS if not knob.sets)
 KNOB_NAMES = (*(knob.name for knob in COLUMNS if knob.domain.kind is not str), "n_devices", "n_samples")
 """The names of knobs, and of numbers that follow from them, that a constraint may contain; a switch is 0 or 1."""
 _SWITCHES = {knob.name: knob.domain for knob in COLUMNS if knob.domain.kind is bool and knob.domain.words}
-_NUMBERS = {name: _SWITCHES[name].stored.index if name in _SWITCHES else largest_by_device for name in KNOB_NAMES}
-"""What makes a number of a value; words of a switch follow off and on, 0 and 1."""
+"""Switches that have other values besides on and off, which are numbered after these, 0 and 1."""
 PIPELINE_KNOBS = tuple(knob for knob in KNOBS if knob not in (STRATEGY, STEPS))
 """The knobs of pipelines."""
 OF_EVERY = ("n_ipu", "memory_proportion", "batch_size")
 """The knobs that tables show of every study on targets that have them."""
-AXES = tuple(
-    {
-        knob.name: knob
-        for knob in (
-            *(N_IPU, MEMORY_PROPORTION, *Training.knobs, STEPS, REPLICAS, STAGE_REPLICAS),
-            *SESSION_KNOBS.values(),
-            *Generation.knobs,
-        )
-    }.values()
+AXES = _unique(
+    (N_IPU, MEMORY_PROPORTION),
+    Training.knobs,
+    (STEPS, REPLICAS, STAGE_REPLICAS),
+    SESSION_KNOBS.values(),
+    Generation.knobs,
 )
 """The knobs of a cell of the grid, the one that changes last first."""
 _BREAK_TIES = tuple(knob for knob in COLUMNS if knob.breaks_ties)
@@ -73,23 +81,26 @@ def flat(knobs: Knobs) -> dict[str, Any]:
 
 
 def own_values(knobs: Knobs) -> dict[str, Any]:
-    """What JSON tells of a configuration: `flat`, or where engines generate text only the knobs that they have.
+    """A configuration as JSON has it: `flat`, or where engines generate text only the knobs that it has.
 
-    Beside `n_ipu` stands the count under the name of the target.
+    The count `n_ipu` is repeated under the target's name for it.
 
     >>> values = own_values(Knobs(2, 8, tensor_parallel=4, input_tokens=9, output_tokens=9))
     >>> values["n_ipu"], values["n_stages"], "n_stages" in own_values(Knobs())
     (2, 2, False)
     """
     values = knobs.values if isinstance(knobs.mode, Generation) else flat(knobs)
-    called = knobs.session.words.name(N_IPU.name)
-    return values if called == N_IPU.name else {**values, f"n_{called.lower()}": knobs.n_ipu}
+    noun = knobs.session.words.name(N_IPU.name)
+    if noun != N_IPU.name:
+        values[f"n_{noun.lower()}"] = knobs.n_ipu
+    return values
 
 
 def speed_values(knobs: Knobs, samples_per_s: float | None) -> dict[str, float | None]:
-    """What JSON tells of a throughput: tokens where text is generated, which the name of all modes counts, too."""
+    """A throughput as JSON has it: in every mode `samples_per_s`, and where text is generated `tokens_per_s`, too."""
     values = {"samples_per_s": samples_per_s}
-    return values if knobs.mode.sample == "sample" else {**values, f"{knobs.mode.sample}s_per_s": samples_per_s}
+    values[f"{knobs.mode.sample}s_per_s"] = samples_per_s
+    return values
 
 
 def no_such_knob(name: str) -> str:
@@ -104,7 +115,7 @@ def no_such_knob(name: str) -> str:
 
 
 def flat_value(knobs: Knobs, name: str) -> Any:
-    """The value of a knob as tables and files hold it: what stands for it where the configuration has none.
+    """The value of a knob as tables and files hold it; `Knob.absent` where the configuration does not have the knob.
 
     >>> flat_value(Knobs(memory_proportion=0.3), "memory_proportion"), flat_value(Knobs(), "recompute")
     (0.3, False)
@@ -125,7 +136,7 @@ def varying(configurations: Iterable[Knobs]) -> list[str]:
 
 
 def of_every(configurations: Collection[Knobs]) -> list[str]:
-    """The knobs that tables show of all configurations: those in `OF_EVERY` that some has; without any, all of them."""
+    """The knobs in `OF_EVERY` that any of the configurations has; all of these without configurations."""
     own = {name for knobs in configurations for name in knobs.values}
     return [name for name in OF_EVERY if not configurations or name in own]
 
@@ -133,7 +144,13 @@ def of_every(configurations: Collection[Knobs]) -> list[str]:
 def numbers(knobs: Knobs) -> dict[str, float]:
     """The values to which a constraint may refer, by `KNOB_NAMES`."""
     values = {**flat(knobs), "n_devices": knobs.n_devices, "n_samples": knobs.n_samples}
-    return {name: _NUMBERS[name](values[name]) for name in KNOB_NAMES}
+    made: dict[str, float] = {}
+    for name in KNOB_NAMES:
+        if name in _SWITCHES:
+            made[name] = _SWITCHES[name].stored.index(values[name])
+        else:
+            made[name] = largest_by_device(values[name])
+    return made
 
 
 def simplicity(knobs: Knobs) -> tuple[int, ...]:

@@ -24,7 +24,6 @@ from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import (
     NO_RESULT,
-    NUMBERS,
     OF_PLANS,
     OF_RESULTS,
     QUANTITIES,
@@ -126,12 +125,13 @@ class Trial(Displayed):
         set_field(self, "estimate", estimate)
         set_field(self, "measured", measured)
         set_field(self, "timeline", timeline)
-        if numbers := {name: value for name, value in values.items() if name in _OF_RESULT}:
+        if not values.keys() <= _DEFAULTS.keys():  # numbers of its result, by their names
+            numbers = {name: values.pop(name) for name in values.keys() & _OF_RESULT}
+            if unknown := values.keys() - _DEFAULTS.keys():
+                raise TypeError(f"a trial has no {min(unknown)}")
             values["result"] = values.get("result", NO_RESULT).with_values(numbers)
-        for name, default in _DEFAULTS.items():
-            set_field(self, name, values.get(name, default))
-        if not values.keys() <= _NAMED:
-            raise TypeError(f"a trial has no {min(values.keys() - _NAMED)}")
+        for name, value in (_DEFAULTS | values).items():
+            set_field(self, name, value)
 
     if not TYPE_CHECKING:  # our own code says whose number it reads
 
@@ -157,22 +157,22 @@ class Trial(Displayed):
 
     @property
     def samples_per_s(self) -> float:
-        """See `Result`."""
+        """Measured throughput."""
         return self.result.samples_per_s
 
     @property
     def estimated_samples_per_s(self) -> float:
-        """See `Result`."""
+        """Throughput by the estimate; 0 when there is none."""
         return self.result.estimated_samples_per_s
 
     @property
     def latency_s(self) -> float:
-        """See `Result`."""
+        """Seconds from the entry of a micro-batch, or of a request, to its result; see `Result`."""
         return self.result.latency_s
 
     @property
     def fits(self) -> bool:
-        """Whether the configuration runs and all constraints hold."""
+        """True if the configuration runs and all constraints hold."""
         return self.status is Status.OK
 
     @property
@@ -182,13 +182,15 @@ class Trial(Displayed):
 
     @property
     def ended_early(self) -> bool:
-        """Whether its run ended before its end, so that its numbers are those so far."""
+        """True if its run was ended early, so that its numbers are those until then."""
         return self.status is Status.ENDED_EARLY
 
     @property
     def state(self) -> str:
         """Optuna's word for how it ended: COMPLETE when it fits, FAIL when the measurement failed, else PRUNED."""
-        return "COMPLETE" if self.fits else "FAIL" if self.failed else "PRUNED"
+        if self.fits:
+            return "COMPLETE"
+        return "FAIL" if self.failed else "PRUNED"
 
     @property
     def value(self) -> float | None:
@@ -223,13 +225,12 @@ class Trial(Displayed):
 
     @property
     def failed(self) -> bool:
-        """Whether the measurement itself failed, so that nothing is known of the configuration."""
+        """True if the measurement itself failed, so that nothing is known of the configuration."""
         return not self.was_measured and self.status not in (Status.INFEASIBLE, Status.UNSUPPORTED)
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Trial)[6:]}
 _OF_RESULT = frozenset(number.name for number in OF_RESULTS)
-_NAMED = _OF_RESULT | _DEFAULTS.keys()
 
 
 def numbers_of(trial: Trial) -> dict[str, float]:
@@ -237,8 +238,10 @@ def numbers_of(trial: Trial) -> dict[str, float]:
     if not trial.runs:
         return {"excess_bytes": trial.excess_bytes}
     values = trial.result.values
-    named = ((number.name, values.get(number.name)) for number in OF_RESULTS)
-    return {name: value for name, value in named if value is not None and (value or name != "estimated_samples_per_s")}
+    if not trial.estimated_samples_per_s:  # there is no estimate
+        del values["estimated_samples_per_s"]
+    names = [number.name for number in OF_RESULTS]
+    return {name: values[name] for name in names if values.get(name) is not None}
 
 
 def used_devices(knobs: Knobs, plan: Plan | PhasedPlan | None) -> dict[str, int]:
@@ -280,23 +283,18 @@ def measured_trial(
         device: any of its devices.
         constraints: on knobs and results; with an `output_error` also `USABLE`.
     """
-    trial = Trial(
-        knobs,
-        Status.OK,
-        "",
-        estimate,
-        measured,
-        timeline,
-        result=replace(
-            result,
-            compute_cycles=_largest(measured, "compute_cycles"),
-            transfer_cycles=_largest(measured, "transfer_cycles"),
-            of_mode=StepResult.of(timeline) if knobs.training and timeline else result.of_mode,
-        ),
-        excess=measured.excess_bytes / int(device.memory_bytes),
-        origin=origin,
+    result = replace(
+        result,
+        compute_cycles=_largest(measured, "compute_cycles"),
+        transfer_cycles=_largest(measured, "transfer_cycles"),
     )
-    return apply_constraints(trial, constraints if result.output_error is None else (*constraints, USABLE))
+    if knobs.training and timeline:
+        result = replace(result, of_mode=StepResult.of(timeline))
+    excess = measured.excess_bytes / int(device.memory_bytes)
+    trial = Trial(knobs, Status.OK, "", estimate, measured, timeline, result=result, excess=excess, origin=origin)
+    if result.output_error is not None:
+        constraints = (*constraints, USABLE)
+    return apply_constraints(trial, constraints)
 
 
 def ended_early(trial: Trial) -> Trial:
@@ -321,9 +319,11 @@ def unfit_trial(
 ) -> Trial:
     """The trial of a configuration that does not fit: by the estimate, or with an `estimate` when it was measured."""
     status = Status.INFEASIBLE if estimate is None else Status.OUT_OF_MEMORY
+    if isinstance(failure, Unsupported):
+        status = Status.UNSUPPORTED
     return Trial(
         knobs,
-        Status.UNSUPPORTED if isinstance(failure, Unsupported) else status,
+        status,
         str(failure),
         estimate,
         excess_bytes=failure.excess_bytes,
@@ -359,17 +359,20 @@ def apply_constraints(trial: Trial, constraints: Sequence[Constraint]) -> Trial:
         return trial
     numbers = _numbers(trial)
     violations = [constraint.violation(numbers) for constraint in constraints]
-    violated = next((c for c, violation in zip(constraints, violations, strict=True) if violation > 0), None)
-    if violated is None:
-        return replace(trial, violation=max(violations))
-    return replace(trial, status=Status.CONSTRAINED, violation=max(violations), reason=violated.reason(numbers))
+    trial = replace(trial, violation=max(violations))
+    for constraint, violation in zip(constraints, violations, strict=True):
+        if violation > 0:
+            return replace(trial, status=Status.CONSTRAINED, reason=constraint.reason(numbers))
+    return trial
 
 
 def _numbers(trial: Trial) -> dict[str, float]:
     """The values to which a constraint may refer, by `KNOB_NAMES` and `RESULT_NAMES`."""
     results: dict[str, float] = {name: _largest(trial.plan, name) for name in OF_PLANS}
-    for number in NUMBERS:
-        value = getattr(trial, number.name)
+    values = trial.result.values
+    for number in OF_RESULTS:
+        value = values.get(number.name)
+        # Numbers that the mode does not give are 0; a quantity that devices do not have was refused before.
         if number.in_constraints and (value is not None or number.name not in QUANTITIES):
             results[number.name] = value or 0
     return {**numbers(trial.knobs), **results, **trial.result.derived}

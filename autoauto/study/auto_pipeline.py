@@ -80,8 +80,11 @@ def search_for_max_throughput(
             evaluate = measurer.evaluator(cell.config, batch_size)
             trial = run_search(cell.space, evaluate, study, Objective.PER_DEVICE, callback=callback).best
             if trial is not None and (best is None or trial.values < best.values):
-                best, config = trial, {**cell.config, batch_size: trial.knobs.batch_size}
-    return config, [] if best is None else list(best.plan.partition)
+                best = trial
+                config = {**cell.config, batch_size: trial.knobs.batch_size}
+    if best is None:
+        return {}, []
+    return config, list(best.plan.partition)
 
 
 class _Cell(NamedTuple):

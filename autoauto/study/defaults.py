@@ -12,6 +12,7 @@ from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.training_orders import default_orders
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput, Mismatch
+from autoauto.records.hardware import Cluster
 from autoauto.records.installation import VERSION
 from autoauto.records.plans.plan import CutAt
 from autoauto.records.schedule import Order
@@ -53,61 +54,82 @@ def default_space(
         BadInput: no configuration has such a step, or the flow cannot evaluate them.
     """
     traits, n_devices = flow.traits, len(flow.cluster)
-    values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **given}
-    if "schedule" not in given and any(knob.name in given for knob in Training.knobs):
-        orders = [*default_orders(flow.setting, 1), *default_orders(flow.setting, n_devices)]
-        values["schedule"] = tuple(dict.fromkeys(orders))
-    if flow.graph.fixed_batch is not None and "batch_size" not in given:
-        values["batch_size"] = (1,)
-    if "channels_last" not in given and not any(layer.op.startswith("Conv") for layer in flow.graph.layers):
-        values["channels_last"] = (False,)  # it is the layout of convolutions
+    values: dict[str, Any] = {"strategy": _strategies(flow, given), **traits.space, **_values_of_model(flow, given)}
+    values |= given
+    constraints: list[Constraint] = list(values.pop("constraints", ()))
+
+    # The sizes of groups come first: how many pipelines there is room for depends on them.
     for name in set(traits.groups) - values.keys():
-        n_each = flow.cluster.machine_size
-        values[name] = (*(1 << i for i in range((n_each - 1).bit_length())), n_each)
+        values[name] = _group_sizes(flow.cluster.machine_size)
     groups = [values[name] for name in traits.groups]
     smallest_group = prod(map(min, groups))
+
+    # Then a global batch, which says how many micro-batches a step has: an order may need more of longer pipelines.
     if global_batch is not None:
-        counts, sizes = values.get("replicas", default_counts(n_devices)), values.get("batch_size", _BATCH_SIZES)
-        steps, sizes, whole_step = of_global_batch(global_batch, counts, sizes)
-        strategies = given.get("strategy", (Strategy.PIPELINE,))
-        values |= {"n_micro_batches": steps, "batch_size": sizes, "strategy": strategies}
-        values["constraints"] = (*values.get("constraints", ()), whole_step)
-    orders, steps = values.get("schedule", (Order.INFERENCE,)), values.get("n_micro_batches", (1,))
-    if "n_ipu" not in traits.space and "n_ipu" not in given:
+        counts = values.get("replicas", default_counts(n_devices))
+        sizes = values.get("batch_size", _BATCH_SIZES)
+        values["n_micro_batches"], values["batch_size"], whole_step = of_global_batch(global_batch, counts, sizes)
+        values["strategy"] = given.get("strategy", (Strategy.PIPELINE,))
+        constraints.append(whole_step)
+    if "n_ipu" not in values:
         n_others = min(values.get("replicas", (1,))) * smallest_group
-        lengths = []
-        for n in _lengths(flow):
-            has_devices = n * n_others <= n_devices
-            if n == 1 or (has_devices and all(max(steps) >= min_micro_batches(order, n) for order in orders)):
-                lengths.append(n)
-        values["n_ipu"] = tuple(lengths)
-    if "replicas" not in traits.space and "replicas" not in given:
+        values["n_ipu"] = _lengths(flow, values, n_others)
+    if "replicas" not in values:
         n_each = min(values["n_ipu"]) * smallest_group
         leaves_out = Objective.DEVICES not in objective_tuple(objectives)
-        numbers, bounds = _replicas(flow, [size for sizes in groups for size in sizes], leaves_out=leaves_out)
+        group_sizes = [size for sizes in groups for size in sizes]
+        numbers, bounds = _replicas(flow, group_sizes, leaves_out=leaves_out)
         values["replicas"] = tuple(n for n in numbers if n == 1 or n * n_each <= n_devices)
-        values["constraints"] = (*values.get("constraints", ()), *bounds)
+        constraints += bounds
+
+    # Here already, and not by `on_cluster` alone: a space without it would have cells that take time to make.
     counts = [values["n_ipu"], values["replicas"], *groups]
-    if prod(map(min, counts)) <= n_devices < prod(map(max, counts)):  # as `on_cluster`, whose cells take time to make
-        values["constraints"] = (*values.get("constraints", ()), Constraint(f"n_devices <= {n_devices}"))
+    if prod(map(min, counts)) <= n_devices < prod(map(max, counts)):
+        constraints.append(Constraint(f"n_devices <= {n_devices}"))
     if len(values.get("stage_replicas", ())) > 1:  # one device runs the same either way
-        values["constraints"] = (*values.get("constraints", ()), Constraint("n_ipu > 1 or stage_replicas == 0"))
+        constraints.append(Constraint("n_ipu > 1 or stage_replicas == 0"))
     if "batch_size" not in given and "batch_size" in values:
         values["batch_size"] = _thinned(values, traits.sessions)
-    values |= _prefill_values(flow, values, given)
-    return on_cluster(SearchSpace(**values), flow)
+    pools = _pools_of(flow, values, given)
+    if pools is not None:
+        values |= pools
+        constraints = [_of_one_pool(constraint) for constraint in constraints]
+    return on_cluster(SearchSpace(**values, constraints=constraints), flow)
 
 
-def _prefill_values(flow: Flow, values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _values_of_model(flow: Flow, given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """The values of knobs that follow from the model, and where training is searched those of its order."""
+    values: dict[str, tuple[Any, ...]] = {}
+    if any(knob.name in given for knob in Training.knobs):
+        orders = [*default_orders(flow.setting, 1), *default_orders(flow.setting, len(flow.cluster))]
+        values["schedule"] = tuple(dict.fromkeys(orders))
+    if flow.graph.fixed_batch is not None:
+        values["batch_size"] = (1,)
+    if not any(layer.op.startswith("Conv") for layer in flow.graph.layers):
+        values["channels_last"] = (False,)  # it is the layout of convolutions
+    return values
+
+
+def _group_sizes(n_devices: int) -> tuple[int, ...]:
+    """The powers of 2 below the devices of a machine, and all of them.
+
+    >>> _group_sizes(8), _group_sizes(6), _group_sizes(1)
+    ((1, 2, 4, 8), (1, 2, 4, 6), (1,))
+    """
+    sizes = [1 << i for i in range((n_devices - 1).bit_length())]
+    return (*sizes, n_devices)
+
+
+def _pools_of(flow: Flow, values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, tuple[Any, ...]] | None:
     """The prefill workers of the best two pools, as values of knobs; with 0 of them where one pool is searched too.
 
-    Beside them any number of replicas stands; nothing where two pools are not searched.
+    Beside them any number of replicas stands. None where two pools are not searched.
 
     Raises:
         BadInput: prefill workers are given, or no two pools fit and nothing else is searched.
     """
     if flow.pools == (1,):
-        return {}
+        return None
     from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
 
     names = [name for name in TABLE if name.startswith("prefill_")]
@@ -118,16 +140,16 @@ def _prefill_values(flow: Flow, values: Mapping[str, Any], given: Mapping[str, A
     best = serving.best_pools(values, given.get("replicas"))
     if best is None:
         if 1 in flow.pools:
-            return {}
+            return None
         raise BadInput(
             f"two pools need room for a prefill worker and a replica that keep all bounds, {flow.cluster.name} has "
             "none; try --pools 1,2, more GPUs, or other bounds"
         )
     own = best.knobs.session.values
     chosen: dict[str, tuple[Any, ...]] = {name: (own[name],) for name in names}
-    chosen[_WORKERS] = ((0,) if 1 in flow.pools else ()) + chosen[_WORKERS]
+    if 1 in flow.pools:
+        chosen[_WORKERS] = (0, *chosen[_WORKERS])
     chosen["replicas"] = tuple(sorted({*values["replicas"], best.knobs.replicas}))
-    chosen["constraints"] = tuple(map(_of_one_pool, values.get("constraints", ())))
     return chosen
 
 
@@ -146,16 +168,18 @@ def _strategies(flow: Flow, given: Mapping[str, Any]) -> tuple[Strategy, ...]:
     """
     has_memory = flow.cluster.streaming_memory is not None and not flow.cluster.kinds
     is_asked = 1 in given.get("replicas", (1,)) and False in given.get("stage_replicas", (False,))
-    can_phase = has_memory and is_asked and flow.setting.cut_at is CutAt.LAYERS and _may_phase(flow, given)
-    return tuple(Strategy) if can_phase else (Strategy.PIPELINE,)
+    if has_memory and is_asked and flow.setting.cut_at is CutAt.LAYERS and _may_phase(flow, given):
+        return tuple(Strategy)
+    return (Strategy.PIPELINE,)
 
 
 def _may_phase(flow: Flow, given: Mapping[str, Any]) -> bool:
     """True if every given knob of sessions has a value with which phases run."""
     for kind in flow.traits.sessions:
         for knob in kind.knobs:
-            values = given.get(knob.name, ())
-            if knob.name in given and not any(_runs_in_phases(kind(**{knob.field: value})) for value in values):
+            if knob.name not in given:
+                continue
+            if not any(_runs_in_phases(kind(**{knob.field: value})) for value in given[knob.name]):
                 return False
     return True
 
@@ -180,11 +204,21 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
     return tuple(sorted(counts))
 
 
+def _counts_of(cluster: Cluster) -> set[int]:
+    """The `default_counts` of a cluster and of every kind of its devices."""
+    counts = set(default_counts(len(cluster)))
+    for kind in cluster.kinds:
+        counts.update(default_counts(kind.n_devices))
+    return counts
+
+
 def _thinned(values: Mapping[str, Any], sessions: Sequence[type[Session]]) -> tuple[int, ...]:
     """The batch sizes, or every second, fourth, ... of them, so that the space is not too large."""
     sizes: tuple[int, ...] = values["batch_size"]
-    counted, others = {"batch_size", "constraints"}, 1
+    counted = {"batch_size"}
+    others = 1  # configurations of every batch size
     if len(sessions) == 1:
+        # Of the values of one class of sessions only those count that go together.
         of_session = {knob.name: values.get(knob.name, default_values(knob)) for knob in sessions[0].knobs}
         counted |= of_session.keys()
         others = len(possible_choices(sessions[0], of_session))
@@ -194,14 +228,27 @@ def _thinned(values: Mapping[str, Any], sessions: Sequence[type[Session]]) -> tu
     return sizes
 
 
-def _lengths(flow: Flow) -> tuple[int, ...]:
-    """The lengths of pipelines that a search tries: where forecasts are made at once, all that are short."""
-    counts = set(default_counts(len(flow.cluster)))
+def _lengths(flow: Flow, values: Mapping[str, Any], n_others: int) -> tuple[int, ...]:
+    """The lengths of pipelines that a search tries: where forecasts are made at once, all that are short.
+
+    Args:
+        flow: has the devices.
+        values: of knobs; every order among them must run on a length.
+        n_others: devices that one stage takes at least, with the stages beside it in other replicas.
+    """
+    n_devices = len(flow.cluster)
+    counts = _counts_of(flow.cluster)
     if flow.forecasts_cells:
-        counts.update(range(1, min(MAX_EVERY_LENGTH, len(flow.cluster)) + 1))
-    for kind in flow.cluster.kinds:
-        counts.update(default_counts(kind.n_devices))
-    return tuple(sorted(counts))
+        counts.update(range(1, min(MAX_EVERY_LENGTH, n_devices) + 1))
+    orders = values.get("schedule", (Order.INFERENCE,))
+    most_steps = max(values.get("n_micro_batches", (1,)))
+    lengths = []
+    for n in sorted(counts):
+        has_devices = n * n_others <= n_devices
+        # A length of 1 stays in any case: the space then says what it lacks.
+        if n == 1 or (has_devices and all(most_steps >= min_micro_batches(order, n) for order in orders)):
+            lengths.append(n)
+    return tuple(lengths)
 
 
 def _replicas(
@@ -212,23 +259,23 @@ def _replicas(
     Like pipelines that share nothing are as many as there are groups of GPUs for, or one alone. Those that lie inside
     machines may be fewer, by less than one a machine. None of this is left out where devices are to be few.
     """
-    n_devices, kinds = len(flow.cluster), flow.cluster.kinds
+    n_devices = len(flow.cluster)
     if not leaves_out and n_devices <= MAX_EVERY_COUNT:
         return tuple(range(1, n_devices + 1)), ()
-    whole = all(flow.cluster.machine_size % n == 0 for n in group_sizes)
-    if not flow.forecasts_cells or kinds or not whole or n_devices > MAX_EVERY_COUNT:
-        counts = set(default_counts(n_devices))
-        for kind in kinds:
-            counts.update(default_counts(kind.n_devices))
-        return tuple(sorted(counts)), ()
-    n_full, rest = divmod(n_devices, flow.cluster.machine_size)
+    n_each = flow.cluster.machine_size
+    divides_machines = all(n_each % n == 0 for n in group_sizes)
+    if not flow.forecasts_cells or flow.cluster.kinds or not divides_machines or n_devices > MAX_EVERY_COUNT:
+        return tuple(sorted(_counts_of(flow.cluster))), ()
+    n_full, rest = divmod(n_devices, n_each)
     n_machines = n_full + bool(rest)
-    inside = {n_full * (flow.cluster.machine_size // n) + rest // n for n in range(1, flow.cluster.machine_size + 1)}
-    counts = ({n_devices // n for n in range(1, n_devices + 1)} | inside) - {0}
+    counts = {n_devices // n for n in range(1, n_devices + 1)}  # pipelines of n devices, across machines
+    counts |= {n_full * (n_each // n) + rest // n for n in range(1, n_each + 1)}  # inside machines
+    counts -= {0}
     if n_devices == 1:
         return tuple(sorted(counts)), ()
-    each = " * ".join(("n_ipu", *flow.traits.groups))
-    most = Constraint(f"replicas == 1 or n_devices + {n_machines} * {each} > {n_devices}")
+    # No more pipelines have room, or too few to lie inside machines: less than one a machine stays idle.
+    pipeline = " * ".join(("n_ipu", *flow.traits.groups))
+    most = Constraint(f"replicas == 1 or n_devices + {n_machines} * {pipeline} > {n_devices}")
     return tuple(sorted(counts)), (most,)
 
 

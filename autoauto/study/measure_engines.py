@@ -34,9 +34,10 @@ from autoauto.space.requests.request import MeasureConfig
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import ENGINE_MEASUREMENTS
 from autoauto.space.trial import Status, Trial
+from autoauto.study.analysis.best import measurements_of
 from autoauto.study.methods.engines.engine_loop import EngineLoop, engine_of, takes_as_much
 from autoauto.study.methods.engines.measure_next import MIN_GAIN
-from autoauto.study.store.database import attributes_of, set_attribute
+from autoauto.study.store.database import set_attribute
 from autoauto.study.store.trials import add_trial, finished_trials, ranges_of, to_optuna
 
 NOISE = 0.01
@@ -115,17 +116,16 @@ class _Session:
         self._of, self._noise = of, of.noise or NOISE
         launcher = launcher_of(of.config.launch)
         self._runs = EngineRuns(of.flow, of.model, launcher, of.config.limit_s, 2 * self._noise)
-        stored = attributes_of(of.study).get(ENGINE_MEASUREMENTS)
-        before = EngineMeasurements.read(stored) if stored else EngineMeasurements()
-        rows = [
-            row
-            for row in before.rows
-            if keeps_all or row.is_measured or row.refused or row.status is Status.OUT_OF_MEMORY
-        ]
+        before = measurements_of(of.study) or EngineMeasurements()
+        rows = []
+        for row in before.rows:
+            if keeps_all or row.is_measured or row.refused or row.status is Status.OUT_OF_MEMORY:
+                rows.append(row)  # others, such as an engine that was not installed, are tried again
         self._rows = {row.knobs: row for row in rows}
         (self._objective,) = objective_tuple(of.objectives)
         self._loop = _loop_of(of, self._objective, self._noise, list(self._rows))
-        self._n_failed, self._rules = 0, list(before.rules) if keeps_all else []
+        self._n_failed = 0
+        self._rules = list(before.rules) if keeps_all else []
         self._refused: set[tuple[str, str]] = set()
         self.measurements = replace(
             before, where=self._runs.where, noise=self._noise, n_most=of.config.n_most, rows=tuple(rows)
@@ -188,7 +188,10 @@ class _Session:
         before = self._rows.get(knobs)
         row = before or EngineRow(knobs, run.commands, run.n_clients, run.forecast, Status.UNSUPPORTED, started=_now())
         n = len(row.turns)
-        self._of.say(f"measuring {_shown(knobs)}" + (" again" if n else f", forecast {_rate(run)} tokens/s"))
+        if n:
+            self._of.say(f"measuring {_shown(knobs)} again")
+        else:
+            self._of.say(f"measuring {_shown(knobs)}, forecast {run.modelled.samples_per_s:,.1f} tokens/s")
         began_s = monotonic()
         fault: EngineFault | None = None
         try:
@@ -205,9 +208,8 @@ class _Session:
             row = self._with_trial(row, run)
             self._rows[knobs] = row
             self._loop.add(row, n)
-            self._of.say(
-                f"measured {row.turns[-1].tokens_per_s:,.1f} tokens/s" + (f"; {row.reason}" * bool(row.reason))
-            )
+            violated = f"; {row.reason}" if row.reason else ""
+            self._of.say(f"measured {row.turns[-1].tokens_per_s:,.1f} tokens/s{violated}")
         elif row.is_measured:  # it ran before
             self._rows[knobs] = row
             self._n_failed += 1
@@ -297,10 +299,6 @@ def _loop_of(of: Measuring, objective: Objective, noise: float, known: Sequence[
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
-
-
-def _rate(run: EngineRun) -> str:
-    return f"{run.modelled.samples_per_s:,.1f}"
 
 
 def _shown(knobs: Knobs) -> str:

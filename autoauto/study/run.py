@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from optuna import Study
 
@@ -26,7 +26,15 @@ from autoauto.study.execution.process import Evaluate
 from autoauto.study.execution.worker_loop import WorkerLoop
 from autoauto.study.interrupts import Interrupts
 from autoauto.study.methods.grid_bisect import BISECTION
-from autoauto.study.methods.protocol import ExpectedScore, Observation, Proposal, Proposer, lookahead, observation_of
+from autoauto.study.methods.protocol import (
+    ExpectedScore,
+    Observation,
+    Proposal,
+    Proposer,
+    lookahead,
+    next_proposal,
+    observation_of,
+)
 from autoauto.study.store.database import attributes_of, set_attribute
 from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, with_plans
 
@@ -120,21 +128,10 @@ class Observers:
     is_stopped: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
-        check_call(
-            callback=self.callback,
-            progress=self.progress,
-            verification_progress=self.verification_progress,
-            on_space_change=self.on_space_change,
-            on_measurement=self.on_measurement,
-            is_stopped=self.is_stopped,
-        )
+        check_call(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 UNOBSERVED = Observers()
-
-
-def _never() -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,7 @@ class SearchTask:
     noise: float = 0.0
     strict: bool = False
     expected_score: ExpectedScore | None = None
-    is_over: Callable[[], bool] = _never
+    is_over: Callable[[], bool] = lambda: False
 
 
 def run_search(
@@ -208,37 +205,52 @@ def run_task(task: SearchTask, study: Study, executor: Executor, observers: Obse
         Interrupts() as interrupts,
         WorkerLoop(study, executor, task.objectives, callback=observers.callback, stale=stale) as loop,
     ):
-        last, out_of_time = Proposal(None, 1, 1), False
+        last = Proposal(None, 1, 1)
+        out_of_time = False
         if not _is_finished(study, task):
-            measure = _measurer(task, loop, executor.n_slots, trials, interrupts)
-            known = {knobs: observation_of(trial, task.objectives) for knobs, trial in trials.items()}
+            known = _observations(trials, task.objectives)
+            measure = _measurer(task, loop, executor.n_slots, known, trials, interrupts)
             start = task.method.start(space, known)
             propose = interrupts.interruptible()(start.send)  # asks the estimate, which takes time
             observation = None
-            while not (out_of_time := task.is_over()) and (proposal := _next(propose, observation)) is not None:
-                report(proposal, SearchActivity.PREDICTING if proposal.knobs is None else SearchActivity.MEASURING)
-                observation, last = None if proposal.knobs is None else measure(proposal.knobs), proposal
+            while not (out_of_time := task.is_over()) and (proposal := next_proposal(propose, observation)) is not None:
+                if proposal.knobs is None:
+                    report(proposal, SearchActivity.PREDICTING)
+                    observation = None
+                else:
+                    report(proposal, SearchActivity.MEASURING)
+                    observation = measure(proposal.knobs)
+                last = proposal
             if not out_of_time:
                 _note_finished(study, task, trials)
         report(Proposal(None, last.total, last.total), SearchActivity.MEASURING)
-    winner, others = best(), tuple(trial for knobs, trial in of_study.items() if knobs not in space)
+    winner = best()
     front = front_of(trials, task.objectives) if winner is None else (winner,)
     with_stages = tuple(with_plans(study, trial) for trial in front)
-    best_with_stages = winner and with_stages[0]
-    name = study.study_name
-    return SearchResult(best_with_stages, name, trials, space, with_stages, others, out_of_time=out_of_time)
+    return SearchResult(
+        None if winner is None else with_stages[0],
+        study.study_name,
+        trials,
+        space,
+        with_stages,
+        others=tuple(trial for knobs, trial in of_study.items() if knobs not in space),
+        out_of_time=out_of_time,
+    )
 
 
 def still_beaten(trials: Mapping[Knobs, Trial]) -> dict[Knobs, Trial]:
-    """The trials, without those that ended early and are not slower than the best of these: in a wider space it was."""
-    fitting = [ends for trial in trials.values() if trial.fits and (ends := trial.result.ends)]
+    """The trials without those that ended early and are not slower than the best of them.
+
+    They were slower than a best that lies outside the space.
+    """
+    fitting = [trial.result.ends for trial in trials.values() if trial.fits and trial.result.ends is not None]
     best = max(fitting, default=None)  # by its lower end
-
-    def is_known(trial: Trial) -> bool:
+    known: dict[Knobs, Trial] = {}
+    for knobs, trial in trials.items():
         ends = trial.result.ends
-        return not trial.ended_early or (best is not None and ends is not None and ends.is_below(best))
-
-    return {knobs: trial for knobs, trial in trials.items() if is_known(trial)}
+        if not trial.ended_early or (best is not None and ends is not None and ends.is_below(best)):
+            known[knobs] = trial
+    return known
 
 
 def _reporter(
@@ -252,36 +264,51 @@ def _reporter(
     def report(proposal: Proposal, activity: SearchActivity) -> None:
         if progress is not None:
             knobs, done, total, estimated = proposal
+            n_measured = counts_of(trials.values()).n_measured
             left_s = time_left.seconds(activity, done, total, knobs in trials)
-            progress(
-                SearchProgress(
-                    activity, done, total, knobs, counts_of(trials.values()).n_measured, best(), left_s, estimated
-                )
-            )
+            progress(SearchProgress(activity, done, total, knobs, n_measured, best(), left_s, estimated))
 
     return report
 
 
+def _observations(trials: Mapping[Knobs, Trial], objectives: Objectives) -> dict[Knobs, Observation]:
+    return {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
+
+
 def _measurer(
-    task: SearchTask, loop: WorkerLoop, n_slots: int, trials: dict[Knobs, Trial], interrupts: Interrupts
+    task: SearchTask,
+    loop: WorkerLoop,
+    n_slots: int,
+    known: Mapping[Knobs, Observation],
+    trials: dict[Knobs, Trial],
+    interrupts: Interrupts,
 ) -> Callable[[Knobs], Observation]:
-    """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones."""
+    """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones.
+
+    Args:
+        task: of the search.
+        loop: measures.
+        n_slots: measurements at the same time.
+        known: what the method was started with.
+        trials: gets what is measured.
+        interrupts: of the search.
+    """
     space, objectives = task.space, task.objectives
-    known = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
 
     def with_next(knobs: Knobs) -> dict[Knobs, Ranges]:
-        now = {knobs: observation_of(trial, objectives) for knobs, trial in trials.items()}
-        coming = (
-            lookahead(lambda: task.method.start(space, known), now, task.expected_score, n_slots) if n_slots > 1 else []
-        )
-        return {wanted: ranges_of(space, wanted) for wanted in (knobs, *coming)}
+        wanted = [knobs]
+        if n_slots > 1:
+            now = _observations(trials, objectives)
+            wanted += lookahead(lambda: task.method.start(space, known), now, task.expected_score, n_slots)
+        return {each: ranges_of(space, each) for each in wanted}
 
     choose = interrupts.interruptible()(with_next)
 
     def measure(knobs: Knobs) -> Observation:
         while knobs not in trials:
             measured = loop.measure(choose(knobs), interrupts.interruptible)
-            trials.update({knobs: replace(trial, estimate=None, measured=None) for knobs, trial in measured.items()})
+            for each, trial in measured.items():  # without plans, which are large
+                trials[each] = replace(trial, estimate=None, measured=None)
         return observation_of(trials[knobs], objectives)
 
     return measure
@@ -300,11 +327,3 @@ def _note_finished(study: Study, task: SearchTask, trials: Mapping[Knobs, Trial]
 
 def _digest(task: SearchTask) -> str:
     return hashlib.sha256(repr((task.method.name, task.space)).encode()).hexdigest()[:16]
-
-
-def _next(propose: Callable[[Observation | None], Proposal], observation: Observation | None) -> Proposal | None:
-    """The next proposal; None at the end."""
-    try:
-        return propose(observation)
-    except StopIteration:
-        return None

@@ -6,6 +6,7 @@ That searches, then measures the best again (`verify_winner`). `flow_of_study` o
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,7 @@ from autoauto.space.study_summary import (
     SIZING,
     TRANSFERRED,
     USERS_FRONT,
+    Alternative,
     KnobChoice,
     Sizing,
     choices_text,
@@ -69,7 +71,7 @@ from autoauto.study.defaults import default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import ExpectedScore, Predictor
-from autoauto.study.methods.registry import MethodChoice, predictor
+from autoauto.study.methods.registry import predictor
 from autoauto.study.methods.surveyed import Survey
 from autoauto.study.nothing_fits import nothing_fits
 from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, run_task
@@ -158,8 +160,10 @@ def search(
         raise BadInput(f"several objectives have no single best configuration, got {objective}; try search_flow")
     if not isinstance(constraints, Iterable):
         raise BadInput(f"constraints are texts such as ['latency_s <= 0.004'], got {constraints!r:.60}")
-    bounds = tuple(map(Constraint, (constraints,) if isinstance(constraints, str) else constraints))
-    over_knobs, over_results = (tuple(bound for bound in bounds if bound.over_knobs is kind) for kind in (True, False))
+    texts = [constraints] if isinstance(constraints, str) else constraints
+    bounds = [Constraint(text) for text in texts]
+    over_knobs = tuple(bound for bound in bounds if bound.over_knobs)
+    over_results = tuple(bound for bound in bounds if not bound.over_knobs)
     problem, objects = named(model, cluster, target)
     problem = replace(
         problem,
@@ -181,13 +185,15 @@ def search(
         time_budget_s,
         strict=strict,
     )
-    trials_in = StudyStorage(storage, study_name, request=SearchRequest(problem, config) if objects.is_none else None)
+    request = SearchRequest(problem, config) if objects.is_none else None
+    trials_in = StudyStorage(storage, study_name, request=request)
     make_executor = None if n_workers is None else partial(process_executor, flow, n_workers)
     result = search_study(flow, config, trials_in, make_executor, observers)
     if result.best is None:
         raise nothing_fits(result)
     plan = result.best.plan
-    return replace(result.best, timeline=flow.timeline(result.best.knobs, plan) if isinstance(plan, Plan) else None)
+    timeline = flow.timeline(result.best.knobs, plan) if isinstance(plan, Plan) else None
+    return replace(result.best, timeline=timeline)
 
 
 def search_flow(
@@ -273,16 +279,21 @@ class StudyStorage:
         """The study of a search, in the database at `url`."""
         fingerprint = {**self.about, **fingerprint_of(flow, task.space)}
         name = self.name or default_study_name(flow, task.objectives, fingerprint, task.space, method, task.noise)
-        made = {"method": str(method), "noise": str(task.noise), "origin": str(flow.traits.origin)}
-        made[STRICT] = str(task.strict)
-        of_sessions = (note for cell in task.space.cells for note in cell[0].session.notes)
-        notes = tuple(dict.fromkeys((*flow.setting.notes, *of_sessions)))
-        said = {NOTES: json.dumps(notes)} if notes else {}
+        attributes = {
+            "method": str(method),
+            "noise": str(task.noise),
+            "origin": str(flow.traits.origin),
+            STRICT: str(task.strict),
+        }
+        of_sessions = [note for cell in task.space.cells for note in cell[0].session.notes]
+        notes = list(dict.fromkeys([*flow.setting.notes, *of_sessions]))
+        if notes:
+            attributes[NOTES] = json.dumps(notes)
         if flow.setting.shown_clock_hz is not None:
-            said[CLOCK] = str(flow.setting.shown_clock_hz)
+            attributes[CLOCK] = str(flow.setting.shown_clock_hz)
         if self.request is not None:
-            said[REQUEST] = self.request.to_json()
-        return open_study(url, name, task.objectives, fingerprint, {**made, **said, **provenance(), **self.notes})
+            attributes[REQUEST] = self.request.to_json()
+        return open_study(url, name, task.objectives, fingerprint, {**attributes, **provenance(), **self.notes})
 
 
 def search_study(
@@ -314,6 +325,7 @@ def search_study(
     survey = survey_of(flow, objectives)
     first = (*extent.first, *_front_of_forecasts(space, objectives, survey))
     choice = chosen_method(flow, config, space, first)
+    # The method and the lookahead share it, so that both see the same forecasts.
     estimate = predictor(
         flow.forecast,
         objectives,
@@ -322,123 +334,174 @@ def search_study(
         flow.step_bounds,
         survey,
         memory_never_falls=flow.traits.memory_never_falls,
-    )  # shared with the proposer, so that both see the same forecasts
-    proposer, expected_score = choice.proposer(estimate, objectives), _expected_score(estimate)
-    task = SearchTask(space, objectives, proposer, choice.noise, config.strict, expected_score, extent.is_over)
+    )
+    task = SearchTask(
+        space,
+        objectives,
+        choice.proposer(estimate, objectives),
+        choice.noise,
+        config.strict,
+        _expected_score(estimate),
+        extent.is_over,
+    )
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
-    flow.race(() if _races(choice, objectives) else None)  # before processes take the flow with them
+    # Where only the highest throughput counts, what is slower need not be measured to its end.
+    races = choice.method is Method.GUIDED and objectives == Objective.THROUGHPUT
+    flow.race(() if races else None)  # before processes take the flow with them
     executor = make_executor()  # before the study is made: this may raise
     with stored(storage.url) as url:
         study = storage.open(url, flow, task, choice.method)
-        if (changes := note_space(study, space)) and observers.on_space_change is not None:
+        changes = note_space(study, space)
+        if changes and observers.on_space_change is not None:
             observers.on_space_change(changes)
         note_start(study)
-        flow.continue_from(tuple(finished_trials(study).values()))
-        result = (
-            _run_race(flow, task, study, executor, observers)
-            if _races(choice, objectives)
-            else run_task(task, study, executor, observers)
-        )
+        earlier = finished_trials(study)
+        flow.continue_from(tuple(earlier.values()))
+        if races:
+            flow.race(trial for knobs, trial in earlier.items() if knobs in space)
+        try:
+            result = run_task(task, study, executor, observers)
+        finally:
+            flow.race(None)  # the turns that follow are as long as each other
+        notes = _Notes(flow, study, space, objective_tuple(objectives)[0], survey)
         if survey is None:
-            asked = result.space, estimate, flow.forecast, result.trials, flow.upper_bound
-            store_alternatives(study, expected_alternatives(*asked) if result.best else ())
-        if survey is not None and choice.method is Method.GUIDED and survey.front:  # of the whole space
-            set_attribute(study, USERS_FRONT, users_front_text(survey.front))
-        turns = n_repeats_of(flow, config), make_executor, observers.verification_progress
-        result = verify_winner(flow, study, result, objectives, *turns)
-        if config.measure.n_most and result.best and not extent.is_over():
-            _measure(flow, study, space, config, storage, extent, observers)
-        elif survey is not None and survey.counts_devices and result.best:
-            _note_sizing(flow, study, survey, result)
-        elif survey is not None and not survey.simulates and result.best:
-            _note_choices(flow, study, space, objective_tuple(objectives)[0], result.best.knobs)
-        # A search that was finished before makes no forecasts.
-        if survey is not None and survey.fitting and flow.pools == (1, 2):
-            _note_pools(flow, study, survey, result, objective_tuple(objectives)[0])
-        _note_transferred(study, flow, result.best)
-        if result.best and not extent.is_over() and (curves := flow.rate_curves(result.best)):
-            set_attribute(study, RATE_CURVES, curves.text)
+            notes.note_alternatives(estimate, result)
+        elif choice.method is Method.GUIDED:  # other methods do not forecast all
+            notes.note_front(survey)
+        result = verify_winner(
+            flow,
+            study,
+            result,
+            objectives,
+            n_repeats_of(flow, config),
+            make_executor,
+            observers.verification_progress,
+        )
+        measures = config.measure.n_most > 0 and result.best is not None and not extent.is_over()
+        if measures:
+            _measure(notes, config, storage, extent, observers)
+        notes.note_result(result, is_measured=measures, has_time=not extent.is_over())
         every = (*result.others, *result.trials.values(), *engine_trials(study))
         summary = summarise(study, url, every, n_finalists=1)
         if storage.request is None or flow.traits.runs_plans:  # a report has no flow to ask, or not these devices
             summary = with_auto_pipeline(flow, study, summary)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
+        if result.best is not None and summary.winner is None:  # none that engines measured keeps the bounds
+            return replace(result, best=None, front=(), trials=trials, summary=summary)
         best = summary.winner if result.best else None
-        front = result.front if best or not result.best else ()  # none that was measured keeps the bounds
-        return replace(result, best=best, front=front, trials=trials, summary=summary)
+        return replace(result, best=best, trials=trials, summary=summary)
 
 
-def _races(choice: MethodChoice, objectives: Objectives) -> bool:
-    """Whether only the highest throughput counts, so that what is slower need not be measured to its end."""
-    return choice.method is Method.GUIDED and objectives == Objective.THROUGHPUT
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """Stores what reports show of a search beside its trials, as attributes of its study.
 
-
-def _run_race(flow: Flow, task: SearchTask, study: Study, executor: Executor, observers: Observers) -> SearchResult:
-    """The loop of a search in which runs end early that are slower than the best so far."""
-    flow.race(finished_trials(study, task.space).values())
-    try:
-        return run_task(task, study, executor, observers)
-    finally:
-        flow.race(None)  # turns are as long as each other
-
-
-def _note_choices(
-    flow: Flow, study: Study, space: SearchSpace, objective: Objective, best: Knobs
-) -> tuple[KnobChoice, ...]:
-    """Store what other values of the knobs of the best would give; of a measured study those of its answer."""
-    measured = measurements_of(study)
-    answer = measured.best.knobs if measured and measured.best else best
-    choices = worth_of_choices(space, Forecasts(flow.forecasts, flow.forecast, objective), answer)
-    set_attribute(study, CHOICES, choices_text(choices))
-    return choices
-
-
-def _note_sizing(flow: Flow, study: Study, survey: Survey, result: SearchResult) -> None:
-    """Store how sure it is that no fewer devices do, and when of a trace they would."""
-    assert result.best is not None
-    best = result.best.knobs
-    for cell in result.space.cells:  # other methods than guided did not ask all forecasts
-        survey(cell)
-    fewer = {each for cell in result.space.cells for each in cell if each.n_devices < best.n_devices}
-    may_work = {trial.knobs for trial in survey.fitting} & fewer
-    n_tried = len(may_work & result.trials.keys())
-    windows = flow.replicas_by_window(best)
-    shares = sorted((n * best.n_devices // best.replicas, windows.count(n) / len(windows)) for n in set(windows))
-    sizing = Sizing(n_tried, len(fewer - may_work), len(may_work) - n_tried, flow.window_s, tuple(shares))
-    set_attribute(study, SIZING, json.dumps(sizing._asdict()))
-
-
-def _note_pools(flow: Flow, study: Study, survey: Survey, result: SearchResult, objective: Objective) -> None:
-    """Store which of the best of one pool and of two gives more, and why.
-
-    Where arrivals are simulated forecasts are bounds, so trials are compared.
+    Attributes:
+        flow, study, space, survey: of the search.
+        objective: the first of the search.
     """
-    from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
 
-    tried = [trial for trial in result.trials.values() if trial.fits]
-    kinds: tuple[list[Trial], list[Trial]] = [], []  # of one pool, and of two
-    for trial in tried if survey.simulates else survey.fitting:
-        kinds[trial.knobs.session.n_beside > 0].append(trial)
-    if survey.simulates and not all(kinds):  # the others were ruled out by their bounds, or by one simulation
-        better, other = ("one pool", "two pools") if kinds[0] else ("two pools", "one pool")
-        set_attribute(study, POOLS, f"{better}: no configuration of {other} that was tried gives as much")
-        return
-    best = [max(some, key=objective.worth, default=None) for some in kinds]
-    assert isinstance(flow.serving, ServingFlow)
-    origin = Origin.SIMULATED if survey.simulates else Origin.ESTIMATED
-    set_attribute(study, POOLS, f"{flow.serving.pools_text(*best)}, {origin}")
+    flow: Flow
+    study: Study
+    space: SearchSpace
+    objective: Objective
+    survey: Survey | None
+
+    def note_alternatives(self, estimate: Predictor, result: SearchResult) -> None:
+        """Store what simple uses of the cluster give by the estimate; none where nothing fits."""
+        alternatives: tuple[Alternative, ...] = ()
+        if result.best is not None:
+            flow = self.flow
+            alternatives = expected_alternatives(self.space, estimate, flow.forecast, result.trials, flow.upper_bound)
+        store_alternatives(self.study, alternatives)
+
+    def note_front(self, survey: Survey) -> None:
+        """Store the front of the whole space."""
+        front = survey.front
+        if front:
+            set_attribute(self.study, USERS_FRONT, users_front_text(front))
+
+    def note_result(self, result: SearchResult, *, is_measured: bool, has_time: bool) -> None:
+        """Store what explains the result.
+
+        Args:
+            result: of the search, verified.
+            is_measured: whether engines were measured, whose choices are stored already.
+            has_time: whether there is time for simulations.
+        """
+        survey, best = self.survey, result.best
+        if survey is not None and best is not None and not is_measured:
+            if survey.counts_devices:
+                self._note_sizing(survey, result, best.knobs)
+            elif not survey.simulates:
+                self.note_choices(best.knobs)
+        # A search that was finished before makes no forecasts.
+        if survey is not None and survey.fitting and self.flow.pools == (1, 2):
+            self._note_pools(survey, result)
+        if best is not None:
+            if isinstance(best.plan, Plan):
+                transfers = largest_transfers(self.flow, best.plan, best.knobs.batch_size)
+                set_attribute(self.study, TRANSFERRED, json.dumps(transfers))
+            if has_time and (curves := self.flow.rate_curves(best)):
+                set_attribute(self.study, RATE_CURVES, curves.text)
+
+    def note_choices(self, best: Knobs) -> tuple[KnobChoice, ...]:
+        """Store what other values of the knobs of the best would give; of a measured study those of its answer."""
+        measured = measurements_of(self.study)
+        answer = measured.best.knobs if measured and measured.best else best
+        forecasts = Forecasts(self.flow.forecasts, self.flow.forecast, self.objective)
+        choices = worth_of_choices(self.space, forecasts, answer)
+        set_attribute(self.study, CHOICES, choices_text(choices))
+        return choices
+
+    def _note_sizing(self, survey: Survey, result: SearchResult, best: Knobs) -> None:
+        """Store how sure it is that no fewer devices do, and when of a trace they would."""
+        for cell in self.space.cells:  # other methods than guided did not ask all forecasts
+            survey(cell)
+        fewer = {each for cell in self.space.cells for each in cell if each.n_devices < best.n_devices}
+        may_work = {trial.knobs for trial in survey.fitting} & fewer
+        n_tried = len(may_work & result.trials.keys())
+        windows = self.flow.replicas_by_window(best)
+        shares = []
+        for n, n_windows in Counter(windows).items():
+            shares.append((n * best.n_devices // best.replicas, n_windows / len(windows)))
+        sizing = Sizing(
+            n_tried, len(fewer - may_work), len(may_work) - n_tried, self.flow.window_s, tuple(sorted(shares))
+        )
+        set_attribute(self.study, SIZING, json.dumps(sizing._asdict()))
+
+    def _note_pools(self, survey: Survey, result: SearchResult) -> None:
+        """Store which of the best of one pool and of two gives more, and why.
+
+        Where arrivals are simulated forecasts are bounds, so trials are compared.
+        """
+        from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
+
+        trials: Iterable[Trial] = survey.fitting
+        origin = Origin.ESTIMATED
+        if survey.simulates:
+            trials = [trial for trial in result.trials.values() if trial.fits]
+            origin = Origin.SIMULATED
+        one_pool, two_pools = [], []
+        for trial in trials:
+            if trial.knobs.session.n_beside:
+                two_pools.append(trial)
+            else:
+                one_pool.append(trial)
+        if survey.simulates and not (one_pool and two_pools):
+            # The others were ruled out by their bounds, or by one simulation.
+            better, other = ("one pool", "two pools") if one_pool else ("two pools", "one pool")
+            set_attribute(self.study, POOLS, f"{better}: no configuration of {other} that was tried gives as much")
+            return
+        assert isinstance(self.flow.serving, ServingFlow)
+        best_of_one = max(one_pool, key=self.objective.worth, default=None)
+        best_of_two = max(two_pools, key=self.objective.worth, default=None)
+        text = self.flow.serving.pools_text(best_of_one, best_of_two)
+        set_attribute(self.study, POOLS, f"{text}, {origin}")
 
 
-def _measure(
-    flow: Flow,
-    study: Study,
-    space: SearchSpace,
-    config: StudyConfig,
-    storage: StudyStorage,
-    extent: Extent,
-    observers: Observers,
-) -> None:
+def _measure(notes: _Notes, config: StudyConfig, storage: StudyStorage, extent: Extent, observers: Observers) -> None:
     """Measure the best of the forecasts on engines, and then some other values of the knobs of the answer.
 
     Raises:
@@ -448,17 +511,26 @@ def _measure(
 
     assert storage.request is not None
     model = with_uploads(storage.request.problem).model or ""
-    noise = config.noise or 0.0
-    measuring = Measuring(flow, study, space, config.objectives, noise, config.measure, model, extent.is_over)
-    measuring = replace(measuring, say=observers.on_measurement or measuring.say, is_stopped=observers.is_stopped)
+    measuring = Measuring(
+        notes.flow,
+        notes.study,
+        notes.space,
+        config.objectives,
+        config.noise or 0.0,
+        config.measure,
+        model,
+        extent.is_over,
+        is_stopped=observers.is_stopped,
+    )
+    if observers.on_measurement is not None:
+        measuring = replace(measuring, say=observers.on_measurement)
     measured = measure_engines(measuring)
     if measured.best is None:
         return
-    (objective,) = objective_tuple(config.objectives)
-    choices = _note_choices(flow, study, space, objective, measured.best.knobs)
+    choices = notes.note_choices(measured.best.knobs)
     if config.measure.n_flips:
         measure_also(measuring, doubtful(choices, config.measure.n_flips))
-        _note_choices(flow, study, space, objective, measured.best.knobs)  # of another answer where one is better
+        notes.note_choices(measured.best.knobs)  # of another answer where one is better
 
 
 def survey_of(flow: Flow, objectives: Objectives) -> Survey | None:
@@ -476,16 +548,9 @@ def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Surv
         return ()
     for cell in space.cells:
         survey(cell)
-    front = not_dominated(
-        {each.knobs: tuple(objective.worth(each) for objective in several) for each in survey.fitting}
-    )
+    scores = {each.knobs: tuple(objective.worth(each) for objective in several) for each in survey.fitting}
+    front = not_dominated(scores)
     return tuple(front[:: ceil(len(front) / N_OF_FRONT)]) if front else ()
-
-
-def _note_transferred(study: Study, flow: Flow, winner: Trial | None) -> None:
-    """Store which tensors the winner's stage with the longest transfer moves, the largest of them."""
-    if winner is not None and isinstance(winner.plan, Plan):
-        set_attribute(study, TRANSFERRED, json.dumps(largest_transfers(flow, winner.plan, winner.knobs.batch_size)))
 
 
 def _expected_score(predictor: Predictor) -> ExpectedScore:

@@ -14,8 +14,10 @@ from optuna import Study
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.plan import Plan
+from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives, objective_tuple
 from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Trial
 from autoauto.study.analysis.best import best_of_study
 from autoauto.study.analysis.comparisons import asks_auto_pipeline, estimated_answer
 from autoauto.study.analysis.verification import Turns, repeated_of, store_verification, verify
@@ -63,20 +65,22 @@ def verify_winner(
     if result.best is None or n_repeats == 0:
         return result
     (objective,) = objective_tuple(objectives)
-    all_are_equal = not flow.traits.noise and n_repeats == 1
-    known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits} if all_are_equal else {}
+    known: dict[Knobs, Trial] = {}
+    if not flow.traits.noise and n_repeats == 1:  # another measurement would give the same numbers
+        known = {knobs: trial for knobs, trial in result.trials.items() if trial.fits}
     session = baseline_of(flow, objectives, result.space)
     rows = repeated_of(result.trials.values(), result.best.knobs, objective, session, flow.traits.noise)
     if len(rows) == 1 and result.best.result.ends is not None:  # it is known to be the best, and how sure its number is
         return result
-    for row in rows if flow.traits.runs_plans else ():  # a cost model's plan follows from the knobs
-        trial = with_plans(study, result.trials[row.knobs]) if row.knobs in result.trials else None
-        if trial is not None and isinstance(trial.estimate, Plan):
-            flow.measure_again(row.knobs, trial.estimate)
-    n_candidates = sum(row.knobs in result.trials for row in rows)
+    tried = [row.knobs for row in rows if row.knobs in result.trials]
+    if flow.traits.runs_plans:  # the plan that was measured; a cost model's follows from the knobs
+        for knobs in tried:
+            trial = with_plans(study, result.trials[knobs])
+            if isinstance(trial.estimate, Plan):
+                flow.measure_again(knobs, trial.estimate)
     verification = verify(
         study,
-        Turns(rows, n_repeats, n_candidates, flow.traits.noise, known),
+        Turns(rows, n_repeats, len(tried), flow.traits.noise, known),
         objective,
         make_executor(),
         progress,

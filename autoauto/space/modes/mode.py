@@ -60,7 +60,7 @@ class Mode(HasKnobs, ABC):
 
     @property
     def training(self) -> bool:
-        """Whether there is a backward pass."""
+        """True if there is a backward pass."""
         return False
 
     @property
@@ -95,7 +95,7 @@ class Mode(HasKnobs, ABC):
 
     @property
     def stage_replicas(self) -> bool:
-        """Whether several devices of a pipeline may run one stage and take its micro-batches in turn."""
+        """True if several devices of a pipeline may run one stage and take its micro-batches in turn."""
         return False
 
     def parts_of(self, layers: LayerRange, n_layers: int) -> str:

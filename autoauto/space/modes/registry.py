@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from autoauto.records.errors import BadInput
@@ -17,7 +18,7 @@ MODES = (Inference, Training, Phased, Generation)
 
 
 def mode_of(values: Mapping[str, Any]) -> Mode:
-    """The mode of values by name, those of knobs of other modes among them if they say nothing.
+    """The mode of values by name; knobs of other modes may be among them with values that say nothing.
 
     Raises:
         BadInput: a value is of a knob that the mode does not have.
@@ -25,27 +26,34 @@ def mode_of(values: Mapping[str, Any]) -> Mode:
     >>> mode_of({"schedule": Order.GPIPE, "n_micro_batches": 8}).training, mode_of({"recompute": False})
     (True, Inference(stage_replicas=False))
     """
-    order = values.get("schedule", Order.INFERENCE)
+    is_training = values.get("schedule", Order.INFERENCE) is not Order.INFERENCE
+    kind: type[Mode] = Inference
     if values.get("strategy", Strategy.PIPELINE) is Strategy.PHASED:
-        own = {name: values[name] for name in ("n_micro_batches", "recompute") if name in values}
-        return Phased(training=order is not Order.INFERENCE, **_checked(Phased, own, values))
-    kind = Training if order is not Order.INFERENCE else Generation if values.get("output_tokens") else Inference
+        kind = Phased
+    elif is_training:
+        kind = Training
+    elif values.get("output_tokens"):
+        kind = Generation
     own = {knob.field: values[knob.field] for knob in kind.knobs if knob.field in values}
-    return kind(**_checked(kind, own, values))
+    _check_others(own, values)
+    if kind is Phased:
+        own["training"] = is_training
+    return kind(**own)
 
 
-def _checked(kind: type[Mode], own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a mode; refuses values of others that say something."""
-    for knob in (knob for other in MODES for knob in other.knobs):
+def _check_others(own: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse values of other modes that say something."""
+    for knob in chain.from_iterable(mode.knobs for mode in MODES):
         name = knob.field
-        is_other = name in given and name not in own and name != "schedule"
-        if is_other and given[name] != knob.absent:
-            raise BadInput(f"{name} {'are' if name.endswith('s') else 'is'} for {_owners(name)}")
-    return dict(own)
+        if name not in given or name in own or name == "schedule":
+            continue
+        if given[name] != knob.absent:
+            verb = "are" if name.endswith("s") else "is"
+            raise BadInput(f"{name} {verb} for {_owners(name)}")
 
 
 def _owners(name: str) -> str:
-    """What the modes are for that have a knob, and how one asks for them.
+    """The purpose of the first mode that has a knob, and the options that choose it.
 
     >>> _owners("recompute"), _owners("optimizer")
     ('training; try --mode training', 'training by pipelines; try --mode training --strategy pipeline')

@@ -65,7 +65,7 @@ def configuration_given(space: SearchSpace, given: object) -> Knobs:
 
 
 def _others(knobs: Knobs) -> list[bool]:
-    """Which values of a configuration are no defaults; first whether it is one of phases, which have their own."""
+    """For every knob whether its value is no default; first whether it is one of phases, which have their own."""
     values = knobs.values
     return [knobs.is_phased, *(values.get(knob.field, knob.default) != knob.default for knob in KNOBS)]
 
@@ -83,8 +83,9 @@ def _outside(space: SearchSpace, values: Mapping[str, Any]) -> str:
 
 def _some(values: tuple[Any, ...]) -> str:
     """The values of a knob, or the first and the last of many."""
-    texts = list(map(str, values))
-    return ", ".join(texts) if len(texts) <= _MAX_SHOWN else f"{texts[0]} to {texts[-1]}"
+    if len(values) > _MAX_SHOWN:
+        return f"{values[0]} to {values[-1]}"
+    return ", ".join(map(str, values))
 
 
 def _value(name: str, text: str) -> Any:

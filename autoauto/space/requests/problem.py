@@ -52,10 +52,8 @@ class ProfileFiles:
 
     def with_paths(self, change: Callable[[Path], str]) -> ProfileFiles:
         """The profile with every path changed."""
-        profile, details = (
-            tuple(named_file(text).with_path(change) for text in texts)
-            for texts in (self.profile, self.profile_details)
-        )
+        profile = tuple(named_file(text).with_path(change) for text in self.profile)
+        details = tuple(named_file(text).with_path(change) for text in self.profile_details)
         return replace(self, profile=profile, profile_details=details)
 
 
@@ -90,7 +88,9 @@ def named_file(text: str) -> NamedFile:
     kind, colon, size = head.rpartition(":")
     if colon and _is_size(size):
         return NamedFile(kind, int(size), Path(path))
-    return NamedFile(None, None, Path(text)) if "/" in head else NamedFile(head, None, Path(path))
+    if "/" in head:  # no kind of device: a path with "=" in it
+        return NamedFile(None, None, Path(text))
+    return NamedFile(head, None, Path(path))
 
 
 def _is_size(text: str) -> bool:
@@ -160,32 +160,35 @@ class Problem:
         values = _with_precision(_with_memory(_with_period(with_target(values))))
         if values.get("concurrency") and values.get("batch_size"):
             raise BadInput("--concurrency says how large batches are, got --batch-size too; leave one out")
-        own, planning = ({name: values[name] for name in names if name in values} for names in (_OWN, _PLANNING))
-        shape, batch_axis, state = (values.get(name) for name in _INPUTS)
+        own = {name: values[name] for name in _OWN if name in values}
+        planning = {name: values[name] for name in _PLANNING if name in values}
+        inputs = [values.get(name) for name in _INPUTS]
+        options: dict[str, object] = {}
+        for name, default in default_options().items():
+            if values.get(name, default) != default:
+                options[name] = values[name]
         return Problem(
             **own,  # type: ignore[arg-type]
             planning=Planning(**planning),  # type: ignore[arg-type]
             constraints=tuple(each for each in constraints_of(values) if not each.over_knobs),
-            options={
-                name: values[name] for name, value in default_options().items() if values.get(name, value) != value
-            },
-            model_inputs=read_model_inputs(shape, batch_axis, state),  # type: ignore[arg-type]
+            options=options,
+            model_inputs=read_model_inputs(*inputs),  # type: ignore[arg-type]
             profile=_profile_files(values),
         )
 
     @property
     def values(self) -> dict[str, Any]:
         """The flat view: all values by the names of options, and of every target's options those that are not None."""
-        return {
-            **{name: getattr(self, name) for name in _OWN},
-            **asdict(self.planning),
-            "constraints": [constraint.text for constraint in self.constraints],
-            **dict.fromkeys(_INPUTS),
-            **texts_of(self.model_inputs),
-            **default_options(),
-            **self.options,
-            **({} if self.profile is None else asdict(self.profile)),
-        }
+        values = {name: getattr(self, name) for name in _OWN}
+        values |= asdict(self.planning)
+        values["constraints"] = [constraint.text for constraint in self.constraints]
+        values |= dict.fromkeys(_INPUTS)
+        values |= texts_of(self.model_inputs)
+        values |= default_options()
+        values |= self.options
+        if self.profile is not None:
+            values |= asdict(self.profile)
+        return values
 
     def with_values(self, **changes: object) -> Problem:
         """The problem with other values, by the names of options."""
@@ -195,7 +198,9 @@ class Problem:
         """The problem with other paths of its files: of a model, cluster or inputs that are there, and of a profile."""
 
         def changed(given: object) -> Any:
-            return change(Path(str(given))) if given is not None and _is_there(Path(str(given))) else given
+            if given is None or not _is_there(Path(str(given))):  # a built-in name
+                return given
+            return change(Path(str(given)))
 
         options = {name: changed(given) if name in FILE_OPTIONS else given for name, given in self.options.items()}
         profile = None if self.profile is None else self.profile.with_paths(change)
@@ -273,7 +278,7 @@ def _with_period(values: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _with_precision(values: Mapping[str, object]) -> Mapping[str, object]:
-    """The values with one precision: none where the formats in which devices compute are a knob.
+    """The values with one precision; None where the formats in which devices compute are a knob.
 
     Raises:
         BadInput: there are several.

@@ -46,7 +46,7 @@ class KnobValues:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> KnobValues:
-        """Those among values by the names of options.
+        """The values and constraints of knobs among values by the names of options.
 
         Raises:
             BadInput: as `given_knobs`.
@@ -84,22 +84,21 @@ def given_knobs(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """
     mode, global_batch = values.get("mode", "inference"), values.get("global_batch")
     if global_batch is not None and (mode != "training" or values.get("n_micro_batches") is not None):
-        raise BadInput(
-            "--global-batch says how many micro-batches a step of --mode training has, got "
-            + (f"--mode {mode}" if mode != "training" else "--n-micro-batches too; leave one of them out")
-        )
-    others = () if precisions_of(with_target(values)["target"]) else ("precision",)
-    named = ((knob.name, values.get(knob.name)) for knob in KNOBS if knob.name not in others)
-    given = {name: each for name, each in named if each is not None}
-    if mode == "training":
-        in_training = {knob.name: (knob.default,) for knob in Training.knobs if knob is not SCHEDULE} | given
-        if "stages_per_device" not in given:
-            ranges = [spec_of(order).stages_per_device for order in given.get("schedule", (SCHEDULE.default,))]
-            in_training["stages_per_device"] = tuple(sorted({each[0] for each in ranges if each})) or (1,)
-        return in_training
-    if wrong := [knob.name for knob in Training.knobs if knob.name in given]:
-        raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
-    return given
+        got = f"--mode {mode}" if mode != "training" else "--n-micro-batches too; leave one of them out"
+        raise BadInput(f"--global-batch says how many micro-batches a step of --mode training has, got {got}")
+    given = {knob.name: values[knob.name] for knob in KNOBS if values.get(knob.name) is not None}
+    if not precisions_of(with_target(values)["target"]):  # there the precision is that of the problem, and no knob
+        given.pop("precision", None)
+    if mode != "training":
+        if wrong := [knob.name for knob in Training.knobs if knob.name in given]:
+            raise BadInput(f"only training has {', '.join(wrong)}, got --mode inference; try --mode training")
+        return given
+    in_training = {knob.name: (knob.default,) for knob in Training.knobs if knob is not SCHEDULE} | given
+    if "stages_per_device" not in given:
+        # Of every order the fewest that it runs with.
+        ranges = [spec_of(order).stages_per_device for order in given.get("schedule", (SCHEDULE.default,))]
+        in_training["stages_per_device"] = tuple(sorted({each[0] for each in ranges if each})) or (1,)
+    return in_training
 
 
 def asked_objectives(objective: str | Objectives, options: Mapping[str, object]) -> Objectives:
@@ -141,7 +140,7 @@ class MeasureConfig:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> MeasureConfig:
-        """The one of values by the names of options.
+        """The configuration in values by the names of options.
 
         Raises:
             BadInput: engines are started in two ways, or how is said and not how many.
@@ -156,7 +155,9 @@ class MeasureConfig:
                 "--launch, --endpoint and --measure-flips say how and what else engines measure; say how many: "
                 "--measure 3"
             )
-        way = f"endpoint:{','.join(endpoints)}" if endpoints else launch or "local"
+        way = launch or "local"
+        if endpoints:
+            way = f"endpoint:{','.join(endpoints)}"
         return MeasureConfig(n_most, way, values.get("launch_timeout") or LAUNCH_LIMIT_S, n_flips)
 
 
@@ -192,7 +193,7 @@ class StudyConfig:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> StudyConfig:
-        """The one of values by the names of options; other names are ignored.
+        """The configuration in values by the names of options; other names are ignored.
 
         Raises:
             BadInput: as `given_knobs`, or there is no such objective.

@@ -5,6 +5,9 @@ The short help of commands and the form of the server both show these.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from autoauto.records.knob import Knob
 from autoauto.space.modes.generation import Generation
 from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import STRATEGY
@@ -16,15 +19,12 @@ from autoauto.targets.target import NamedTarget
 
 OF_ENGINES = ("gpus", "max_ttft_ms", "max_tpot_ms")
 """Options that targets have which serve decoders."""
-_COMMON = frozenset(
-    {
-        *("model", "shape", "target", "cluster", "precision", "mode", "n_ipu", "replicas", "batch_size"),
-        *("schedule", "n_micro_batches", "steps", "io_mode"),
-        *("runtime", "cores_per_device", "memory_proportion"),
-        *("engine", "tensor_parallel", "expert_parallel", "attention_data_parallel", "input_tokens", "output_tokens"),
-        *OF_ENGINES,
-        *("objective", "max_latency_s", "quick"),
-    }
+_COMMON = frozenset(OF_ENGINES).union(
+    ("model", "shape", "target", "cluster", "precision", "mode", "n_ipu", "replicas", "batch_size"),
+    ("schedule", "n_micro_batches", "steps", "io_mode"),
+    ("runtime", "cores_per_device", "memory_proportion"),
+    ("engine", "tensor_parallel", "expert_parallel", "attention_data_parallel", "input_tokens", "output_tokens"),
+    ("objective", "max_latency_s", "quick"),
 )
 """Options of models, devices, spaces and bounds that are shown for every target that uses them."""
 
@@ -34,23 +34,29 @@ def typical_options(target: NamedTarget) -> frozenset[str]:
 
     Those of the default target are many and rare.
     """
-    own = () if target.name == DEFAULT_TARGET else tuple(option.name for option in target.options)
-    return (_COMMON - unused_options(target)).union(own)
+    typical = _COMMON - unused_options(target)
+    if target.name == DEFAULT_TARGET:
+        return typical
+    return typical.union(option.name for option in target.options)
 
 
 def unused_options(target: NamedTarget) -> frozenset[str]:
     """The options that say nothing on a target: knobs of other targets' sessions, and of modes that it lacks."""
-    generation = {knob.name for knob in Generation.knobs}
-    training = {"mode", "global_batch", *(knob.name for knob in (*Training.knobs, *Phased.knobs, STRATEGY))}
-    own = {"precision", *(knob.name for kind in target.sessions for knob in kind.knobs)}
-    measures = any(kind.runtime is not None for kind in target.sessions)
-    if measures:
-        own.add("runtime")
-    unused = SESSION_KNOBS.keys() - own | (set() if measures else {"quick"})
-    if target.serves_decoders:
-        unused |= training | {"shape", *(knob.name for knob in Inference.knobs)}
+    unused = set(SESSION_KNOBS) - {"precision"}
+    for kind in target.sessions:
+        unused -= _names(kind.knobs)
+    if any(kind.runtime is not None for kind in target.sessions):  # it measures on devices of this machine
+        unused.discard("runtime")
     else:
-        unused |= {*generation, *OF_ENGINES}
-    if not target.trains:
-        unused |= training
+        unused.add("quick")
+    if target.serves_decoders:
+        unused |= _names(Inference.knobs) | {"shape"}
+    else:
+        unused |= _names(Generation.knobs) | set(OF_ENGINES)
+    if target.serves_decoders or not target.trains:
+        unused |= _names((*Training.knobs, *Phased.knobs, STRATEGY)) | {"mode", "global_batch"}
     return frozenset(unused)
+
+
+def _names(knobs: Iterable[Knob]) -> set[str]:
+    return {knob.name for knob in knobs}

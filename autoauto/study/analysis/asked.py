@@ -25,13 +25,21 @@ def _pairs(request: SearchRequest) -> Iterator[tuple[str, str]]:
             yield name, "; ".join(value) if isinstance(value, list | tuple) else str(value)
     space = study.space
     pairs = space.values.items() if isinstance(space, KnobValues) else space.pairs
-    yield from ((name, format_values(values)) for name, values in pairs)
+    for name, values in pairs:
+        yield name, format_values(values)
     if space.constraints:
         yield "constraints of knobs", "; ".join(constraint.text for constraint in space.constraints)
     yield "objective", objectives_text(study.objectives)
     others = {
-        **{"method": study.method, "global_batch": getattr(space, "global_batch", None)},
-        **{"time_budget": study.time_budget_s, "repeats": study.n_repeats, "noise": study.noise},
-        **{"measure": study.measure.n_most or None, "strict": study.strict or None, "quick": study.quick or None},
+        "method": study.method,
+        "global_batch": space.global_batch if isinstance(space, KnobValues) else None,
+        "time_budget": study.time_budget_s,
+        "repeats": study.n_repeats,
+        "noise": study.noise,
+        "measure": study.measure.n_most or None,
+        "strict": study.strict or None,
+        "quick": study.quick or None,
     }
-    yield from ((name, str(value)) for name, value in others.items() if value is not None)
+    for name, value in others.items():
+        if value is not None:
+            yield name, str(value)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -154,9 +154,9 @@ def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) 
 
 @reads
 def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: int) -> StudySummary:
-    """The same with `trials` that are known already; of a configuration with several trials the last counts.
+    """The summary of a study by `trials` that are known already; of a configuration with several the last counts.
 
-    Of those that the verification of the best measured again the throughput and the objective are those of all turns.
+    Where the verification of the best measured a trial again, its throughput and its objective are means of all turns.
     """
     ended = sorted(trials, key=lambda trial: trial.number)
     objectives, attributes = objectives_of_study(study), attributes_of(study)
@@ -165,9 +165,10 @@ def summarise(study: Study, storage: str, trials: Iterable[Trial], n_finalists: 
     finished = {trial.knobs: trial for trial in inside if not trial.failed}
     front = front_of(finished, objectives) if len(objective_tuple(objectives)) > 1 else ()
     best = best_of_study(study, finished) or next(iter(front), None)
-    verification = next((entry for entry in verifications(study) if best and entry.winner.knobs == best.knobs), None)
-    if best is not None and best.origin is not None:  # measured on engines, which no verification of forecasts was
-        verification = None
+    verification = None
+    if best is not None and best.origin is None:  # what engines measured was not verified: only forecasts are
+        of_best = (entry for entry in verifications(study) if entry.winner.knobs == best.knobs)
+        verification = next(of_best, None)
     if verification is not None:
         means = with_means(finished.values(), verification, objective_tuple(objectives)[0])
         finished = {trial.knobs: trial for trial in means}
@@ -217,26 +218,26 @@ def _alternative(
     upper_bound: Callable[[Knobs], Trial | None],
 ) -> Alternative:
     cells = [cell for cell in space.cells if use.has(cell[0])]
-    cells, curves = _surveyed(cells, predictor, tried)
-    for cell, curve in zip(cells, curves, strict=True):
-        for index, forecast in enumerate(predictor.survey(cell) if predictor.survey is not None else ()):
-            curve.replace(index, forecast)
-    pipelines = (knobs for knobs in tried if not knobs.is_phased)
-    like_these = {replace(knobs, replicas=use.replicas) for knobs in pipelines}
-    for cell, curve in zip(cells, curves, strict=True):
+    surveyed = _surveyed(cells, predictor, tried)
+    # Batch sizes that the search tried of pipelines of this length are forecast for this number of them.
+    like_these = {replace(knobs, replicas=use.replicas) for knobs in tried if not knobs.is_phased}
+    n_like_these = 0
+    for cell, curve in surveyed:
         for index, knobs in enumerate(cell):
             if knobs in like_these:
                 curve.forecast(index)
-    for _ in range(0 if len(like_these & set(chain(*cells))) > 1 else N_REFINED):
-        curve = max(curves, key=_best_index)
-        _refine(curve, _best_index(curve)[1])
-    scores = {
-        cell[index]: forecast.score
-        for cell, curve in zip(cells, curves, strict=True)
-        for index, forecast in curve.forecasts.items()
-        if forecast.works and forecast.score is not None
-    }
-    best = max(scores, key=lambda knobs: scores[knobs], default=cells[0][0])
+                n_like_these += 1
+    if n_like_these <= 1:
+        curves = [curve for _, curve in surveyed]
+        for _ in range(N_REFINED):
+            curve = max(curves, key=_best_index)
+            _refine(curve, _best_index(curve)[1])
+    scores: dict[Knobs, float] = {}
+    for cell, curve in surveyed:
+        for index, forecast in curve.forecasts.items():
+            if forecast.works and forecast.score is not None:
+                scores[cell[index]] = forecast.score
+    best = max(scores, key=scores.__getitem__, default=surveyed[0][0][0])
     bound = None if best in tried else upper_bound(best)
     trial = bound or expect(best)
     speed = trial.samples_per_s if trial.fits else 0.0
@@ -244,36 +245,42 @@ def _alternative(
 
 
 def _surveyed(
-    cells: list[list[Knobs]], predictor: Predictor, tried: Collection[Knobs]
-) -> tuple[list[list[Knobs]], list[ForecastCurve]]:
-    """The cells whose limit is not below the best forecast of those with a higher one, at least one, with forecasts.
+    cells: Sequence[Sequence[Knobs]], predictor: Predictor, tried: Collection[Knobs]
+) -> list[tuple[Sequence[Knobs], ForecastCurve]]:
+    """Cells with forecasts, in their order: those whose limit is not below the best forecast, at least one.
 
-    What was tried comes first.
+    What was tried comes first, then the cells of the highest limits: so the others are never forecast.
     """
-    limits = [inf if set(cell) & set(tried) else max(map(predictor.limit, cell)) for cell in cells]
-    best, curves = 0.0, dict[int, ForecastCurve]()
+    every_tried = set(tried)
+    limits = [inf if every_tried.intersection(cell) else max(map(predictor.limit, cell)) for cell in cells]
+    best = 0.0
+    curves: dict[int, ForecastCurve] = {}
     for index in sorted(range(len(cells)), key=lambda index: -limits[index]):
         if curves and limits[index] < max(best, MIN_SCORE):
             break
-        curves[index] = curve = ForecastCurve(cells[index], predictor)
-        curve.survey(best)
-        best = max(best, _best_index(curve)[0])
-    return [cells[index] for index in sorted(curves)], [curves[index] for index in sorted(curves)]
+        curves[index] = ForecastCurve(cells[index], predictor)
+        curves[index].survey(best)
+        best = max(best, _best_index(curves[index])[0])
+    return [(cells[index], curves[index]) for index in sorted(curves)]
 
 
 def _refine(curve: ForecastCurve, best: int) -> None:
     """Forecast the middle of the wider gap beside a forecast; nothing where both neighbours have one."""
     known = sorted(curve.forecasts)
     position = known.index(best)
-    ends = [(low, high) for low, high in pairwise(known[max(position - 1, 0) : position + 2]) if high - low > 1]
-    if ends:
-        low, high = max(ends, key=lambda pair: pair[1] - pair[0])
+    beside = known[max(position - 1, 0) : position + 2]
+    low, high = max(pairwise(beside), key=lambda ends: ends[1] - ends[0], default=(best, best))
+    if high - low > 1:
         curve.forecast((low + high) // 2)
 
 
 def _best_index(curve: ForecastCurve) -> tuple[float, int]:
     """The highest score of a curve that is expected, and its index; a score of 0 where nothing fits."""
-    return max((forecast.score or 0.0 if forecast.works else 0.0, i) for i, forecast in curve.forecasts.items())
+    scores = []
+    for index, forecast in curve.forecasts.items():
+        score = forecast.score if forecast.works else None
+        scores.append((score or 0.0, index))
+    return max(scores)
 
 
 def store_alternatives(study: Study, alternatives: Sequence[Alternative]) -> None:

@@ -73,9 +73,8 @@ def worth_of_choices(space: SearchSpace, forecasts: Forecasts, winner: Knobs) ->
     choices: list[KnobChoice] = []
     for name, value, cells, is_searched in _others(space, winner):
         best = forecasts.best(cells)
-        if any(
-            choice.knobs == best.knobs for choice in choices
-        ):  # replicas may follow from groups, and groups from them
+        # Replicas may follow from groups, and groups from replicas.
+        if best.knobs in [choice.knobs for choice in choices]:
             continue
         if best.fits:
             ratio = forecasts.objective.worth(best) / worth
@@ -116,18 +115,21 @@ def _others(space: SearchSpace, winner: Knobs) -> Iterator[tuple[str, Any, Seque
     for knob in (*winner.session.knobs, *Knobs.knobs):
         own = winner.values[knob.name]
         if knob.name == "batch_size":
-            sizes = _of_other_sizes(_nearest(every, winner, "batch_size"), winner.batch_size)
-            yield from ((knob.name, size, cells, True) for size, cells in sizes)
+            for size, cells in _of_other_sizes(_nearest(every, winner, "batch_size"), winner.batch_size):
+                yield knob.name, size, cells, True
             continue
-        known = {values[knob.name] for values, _ in every if knob.name in values}
-        for value in _near(known, own):
-            with_value = [each for each in every if each[0].get(knob.name) == value]
-            yield knob.name, value, _nearest(with_value, winner, knob.name), True
-        for word in knob.domain.words:
-            if word not in known and knob.domain.kind is str:
-                like = _nearest([each for each in every if each[0].get(knob.name) == own], winner, knob.name)
-                other = [[knobs.with_values(**{knob.name: word}) for knobs in cell] for cell in like]
-                yield knob.name, word, other, False
+        by_value: dict[Any, list[tuple[Mapping[str, Any], Cell]]] = {}
+        for values, cell in every:
+            if knob.name in values:
+                by_value.setdefault(values[knob.name], []).append((values, cell))
+        for value in _near(set(by_value), own):
+            yield knob.name, value, _nearest(by_value[value], winner, knob.name), True
+        if knob.domain.kind is str:
+            like = _nearest(by_value.get(own, []), winner, knob.name)
+            for word in knob.domain.words:
+                if word not in by_value:
+                    other = [[knobs.with_values(**{knob.name: word}) for knobs in cell] for cell in like]
+                    yield knob.name, word, other, False
 
 
 def _near(values: set[Any], own: Any) -> list[Any]:
@@ -153,15 +155,18 @@ def _nearest(every: Sequence[tuple[Mapping[str, Any], Cell]], winner: Knobs, nam
     """
     free = {name, "batch_size"} if name in _COUNTS else {name, *_COUNTS}
     values = {other: value for other, value in winner.values.items() if other not in free}
-
-    n_others = [sum(own.get(other) != value for other, value in values.items()) for own, _ in every]
-    fewest = min(n_others, default=0)
-    return [cell for n, (_, cell) in zip(n_others, every, strict=True) if n == fewest]
+    by_difference: dict[int, list[Cell]] = {}
+    for own, cell in every:
+        n_others = sum(own.get(other) != value for other, value in values.items())
+        by_difference.setdefault(n_others, []).append(cell)
+    return by_difference[min(by_difference)] if by_difference else []
 
 
 def _of_other_sizes(cells: Sequence[Cell], own: int) -> Iterator[tuple[int, list[Cell]]]:
     """The largest size up to half of it, and the smallest from twice of it."""
     sizes = {knobs.batch_size for cell in cells for knobs in cell}
-    halves, doubles = [size for size in sizes if 2 * size <= own], [size for size in sizes if size >= 2 * own]
-    for size in (*sorted(halves)[-1:], *sorted(doubles)[:1]):
-        yield size, [[knobs for knobs in cell if knobs.batch_size == size] for cell in cells]
+    half = max((size for size in sizes if 2 * size <= own), default=None)
+    double = min((size for size in sizes if size >= 2 * own), default=None)
+    for size in (half, double):
+        if size is not None:
+            yield size, [[knobs for knobs in cell if knobs.batch_size == size] for cell in cells]

@@ -7,6 +7,7 @@ these. It does not see that a smaller batch may be faster. Its answer is `estima
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
@@ -25,7 +26,6 @@ from autoauto.space.study_summary import (
 )
 from autoauto.space.trial import Cell, Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, is_distinct
-from autoauto.study.methods.grid_bisect import largest_feasible
 from autoauto.study.methods.registry import IsBoundedBy
 from autoauto.study.methods.simple_uses import use_of
 from autoauto.study.store.database import reads
@@ -65,38 +65,32 @@ def estimated_answer(
         is_bounded_by: tells sooner than `expect` that a configuration is no better than the best so far.
         fits: tells sooner than `expect` whether a configuration fits.
     """
-
-    def worth(trial: Trial) -> float:
-        return objective.score(objective.of(trial))
-
+    score_of = objective.score_of
     answer: Trial | None = None
     # The cell of the winner first: what it gives spares most of the others.
     limits = [(inf if winner in cell else max(map(limit, cell)), cell) for cell in space.cells]
     for most, cell in sorted(limits, key=lambda pair: -pair[0]):
-        best = 0.0 if answer is None else worth(answer)
+        best = 0.0 if answer is None else score_of(answer)
         if most <= best:
             break
         if is_bounded_by is not None and best and len(cell) == 1 and is_bounded_by(cell[0], best):
             continue
         knobs = _largest_that_fits(cell, fits or (lambda knobs: expect(knobs).fits))
-        largest = None if knobs is None else expect(knobs)
-        if largest is not None and (answer is None or worth(largest) > worth(answer)):
-            answer = largest
+        if knobs is not None:
+            largest = expect(knobs)
+            if answer is None or score_of(largest) > score_of(answer):
+                answer = largest
     winning = expect(winner)
     if answer is None or not winning.fits:
         return None
-    return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, 100.0 * (worth(winning) / worth(answer) - 1.0))
+    gain_percent = 100.0 * (score_of(winning) / score_of(answer) - 1.0)
+    return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, gain_percent)
 
 
 def _largest_that_fits(cell: Sequence[Knobs], fits: Callable[[Knobs], bool]) -> Knobs | None:
-    bisection = largest_feasible(cell)
-    knobs = next(bisection)
-    while True:
-        try:
-            knobs = bisection.send(fits(knobs))
-        except StopIteration as end:
-            largest: Knobs | None = end.value
-            return largest
+    """The largest batch that fits if all smaller ones do, as `largest_feasible`; None when none does."""
+    n_fitting = bisect_left(cell, True, key=lambda knobs: not fits(knobs))
+    return cell[n_fitting - 1] if n_fitting else None
 
 
 def measured_answer(summary: StudySummary) -> Trial | None:
@@ -115,7 +109,7 @@ def measured_answer(summary: StudySummary) -> Trial | None:
 
 
 def asks_auto_pipeline(summary: StudySummary) -> bool:
-    """Whether comparisons of a study need what auto_pipeline would choose, and it was not found yet."""
+    """True if comparisons of a study need what auto_pipeline would choose, and it was not found yet."""
     verification, winner = summary.verification, summary.winner
     if winner is None or verification is None or verification.auto_pipeline is not None or summary.space is None:
         return False
@@ -123,7 +117,7 @@ def asks_auto_pipeline(summary: StudySummary) -> bool:
 
 
 def _is_bracketed(cell: Cell, largest_size: int) -> bool:
-    """Whether no untried batch size can be the largest that fits."""
+    """True if no untried batch size can be the largest that fits."""
     largest = cell.largest.knobs.batch_size if cell.largest else 0
     if cell.first_unfit is None:
         return largest == largest_size
@@ -146,8 +140,11 @@ def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
     best = min(uses, key=lambda use: use.gain_percent or 0.0, default=None)
     if best is None:
         return others
-    other = "other " if any(use.is_simple_use and use.note == IS_WINNER for use in comparisons) else ""
-    note = f"the best of the {other}simple uses" + (f"; {_BY_ESTIMATE}" if best.estimated else "")
+    note = "the best of the simple uses"
+    if any(use.is_simple_use and use.note == IS_WINNER for use in comparisons):
+        note = "the best of the other simple uses"
+    if best.estimated:
+        note += f"; {_BY_ESTIMATE}"
     return [best._replace(note=note), *others]
 
 
@@ -157,13 +154,12 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
     verification = summary.verification
     rows = verification.repeated if verification else ()
     others = [row for row in rows[:2] if verification and row != verification.winner and row.name != ONE_SESSION]
-    second = summary.ranked[1] if len(summary.ranked) > 1 else None
     if verification is not None and others:
         yield _against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict])
-    elif second is None:
-        yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
+    elif len(summary.ranked) > 1:
+        yield _against_trial(summary, RUNNER_UP, summary.ranked[1], "the next best configuration")
     else:
-        yield _against_trial(summary, RUNNER_UP, second, "the next best configuration")
+        yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
     for row in rows:
         if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
             yield _against_repeated(verification, row.name, row, "measured in the same turns")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from autoauto.evaluate.flow import Flow
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objectives, scores_of, values_of
+from autoauto.space.objectives import Objectives, objective_tuple
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import Comparison, cells_of
 from autoauto.space.trial import ExpectedCell, Trial
@@ -64,12 +64,19 @@ def dry_run(
         tried[knobs] = estimate(knobs)
         return observation_of(tried[knobs], objectives)
 
-    sooner = () if bounds is None else (bounds.upper_bound, bounds.is_bounded_by, bounds.step_bounds)
-    never_falls = bounds is not None and bounds.traits.memory_never_falls
-    estimated = predictor(estimate, objectives, *sooner, memory_never_falls=never_falls)
+    estimated = predictor(estimate, objectives)
+    if bounds is not None:
+        estimated = predictor(
+            estimate,
+            objectives,
+            bounds.upper_bound,
+            bounds.is_bounded_by,
+            bounds.step_bounds,
+            memory_never_falls=bounds.traits.memory_never_falls,
+        )
     drive(choice.proposer(estimated, objectives).start(space, {}), observe)
     in_order = (estimates[knobs] for cell in space.cells for knobs in cell if knobs in estimates)
-    cells = cells_of(in_order, lambda trial: scores_of(objectives, values_of(objectives, trial))[0])
+    cells = cells_of(in_order, objective_tuple(objectives)[0].score_of)
     return DryRun(
         tuple(ExpectedCell(cell, sum(trial.knobs in tried for trial in cell.trials)) for cell in cells),
         len(tried),
@@ -92,19 +99,19 @@ class ExpectedWinner(NamedTuple):
 
 def expected_winner(cells: Iterable[ExpectedCell], space: SearchSpace, objectives: Objectives) -> ExpectedWinner | None:
     """The best of the cells of a dry run, by the first objective; None where nothing fits."""
-
-    def worth(trial: Trial) -> float:
-        return scores_of(objectives, values_of(objectives, trial))[0]
-
+    score_of = objective_tuple(objectives)[0].score_of
     fitting = [expected.cell.best for expected in cells if expected.cell.best is not None]
     if not fitting:
         return None
-    winner, comparisons = max(fitting, key=worth), []
+    winner = max(fitting, key=score_of)
+    comparisons = []
     for use in simple_uses(space):
-        best = max((trial for trial in fitting if use.has(trial.knobs)), key=worth, default=None)
-        if best is not None:
-            gain_percent = None if best is winner else 100.0 * (worth(winner) / worth(best) - 1.0)
-            note = IS_WINNER if best is winner else ""
-            speed = Interval(best.samples_per_s, None)
-            comparisons.append(Comparison(use.name, best.knobs, speed, gain_percent, note, True, is_simple_use=True))
+        best = max((trial for trial in fitting if use.has(trial.knobs)), key=score_of, default=None)
+        if best is None:
+            continue
+        gain_percent, note = None, IS_WINNER
+        if best is not winner:
+            gain_percent, note = 100.0 * (score_of(winner) / score_of(best) - 1.0), ""
+        speed = Interval(best.samples_per_s, None)
+        comparisons.append(Comparison(use.name, best.knobs, speed, gain_percent, note, True, is_simple_use=True))
     return ExpectedWinner(winner, tuple(comparisons))

@@ -46,31 +46,25 @@ class TieBreak(NamedTuple):
 
 
 def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
-    """Whether further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`.
+    """True if further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`.
 
     Args:
         first, second: two configurations.
         noise: the share of a score that is noise.
     """
-    pairs = _pairs(first, second)
-    if len(pairs) < 2:
+    lead = _lead(first, second)
+    if lead is None:
         return False
-    lead = interval([a - b for a, b in pairs])
-    assert lead.error is not None
-    return abs(lead.mean) > lead.error or abs(lead.mean) + lead.error <= noise * max(map(max, pairs))
+    return lead.is_clear or abs(lead.mean) + lead.error <= noise * lead.largest
 
 
 def is_distinct(first: Repeated, second: Repeated) -> bool:
-    """Whether the confidence interval of the mean difference of two configurations lies on one side of 0 [student].
+    """True if the confidence interval of the mean difference of two configurations lies on one side of 0 [student].
 
-    Of fewer than two turns of both it is not known, so they are taken as they are.
+    Of fewer than two turns of both it is not known, so they are taken as they are; so are turns that are all equal.
     """
-    pairs = _pairs(first, second)
-    if len(pairs) < 2:
-        return True
-    lead = interval([a - b for a, b in pairs])
-    assert lead.error is not None
-    return abs(lead.mean) > lead.error or lead == (0.0, 0.0)
+    lead = _lead(first, second)
+    return lead is None or lead.is_clear or lead.mean == lead.error == 0.0
 
 
 def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
@@ -81,25 +75,46 @@ def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
     `MAX_ERROR_SHARE`, so that it would contain 0 in any case, the better mean wins. The first wins with fewer than two
     turns in which both were measured; one that was never measured loses.
     """
-    pairs = _pairs(first, second)
     if first.score is None and second.score is not None:
         return TieBreak(second=True)
-    if len(pairs) < 2:
+    lead = _lead(first, second)
+    if lead is None:
         return TieBreak(second=False)
-    lead = interval([a - b for a, b in pairs])
-    assert lead.error is not None
-    largest = max(map(max, pairs))
-    if abs(lead.mean) > lead.error:
+    if lead.is_clear:
         return TieBreak(lead.mean < 0)
-    if lead.error > MAX_ERROR_SHARE * largest or abs(lead.mean) > noise * largest:
+    if lead.error > MAX_ERROR_SHARE * lead.largest or abs(lead.mean) > noise * lead.largest:
         return TieBreak(lead.mean < 0, Verdict.UNSURE)
     return TieBreak(simplicity(second.knobs) < simplicity(first.knobs), Verdict.TIE)
 
 
-def _pairs(first: Repeated, second: Repeated) -> list[tuple[float, float]]:
-    """The scores of the turns in which both were measured; a configuration that is decided has no later ones."""
-    turns = zip(first.scores, second.scores, strict=False)
-    return [(a, b) for a, b in turns if a is not None and b is not None]
+class _Lead(NamedTuple):
+    """By how much the score of one configuration is above that of another, in the turns that measured both.
+
+    Attributes:
+        mean: over turns.
+        error: half the width of its 95 % confidence interval.
+        largest: score of both.
+    """
+
+    mean: float
+    error: float
+    largest: float
+
+    @property
+    def is_clear(self) -> bool:
+        """True if 0 is not in the interval."""
+        return abs(self.mean) > self.error
+
+
+def _lead(first: Repeated, second: Repeated) -> _Lead | None:
+    """The lead of the first; None where fewer than two turns measured both."""
+    turns = zip(first.scores, second.scores, strict=False)  # a configuration that is decided has no later ones
+    pairs = [(a, b) for a, b in turns if a is not None and b is not None]
+    if len(pairs) < 2:
+        return None
+    lead = interval([a - b for a, b in pairs])
+    assert lead.error is not None
+    return _Lead(lead.mean, lead.error, max(map(max, pairs)))
 
 
 WINNER, RUNNER_UP, THIRD, ONE_SESSION = "winner", "runner-up", "third", "one session"
@@ -120,25 +135,31 @@ def repeated_of(
     """
     measured = {trial.knobs: trial for trial in trials}
     beaten = _beaten(measured, best) if objective.is_throughput else set[Knobs]()
-    scores = {
-        knobs: _score(objective, trial) for knobs, trial in measured.items() if trial.fits and knobs not in beaten
-    }
-    others = sorted((knobs for knobs in scores if knobs != best), key=lambda knobs: scores[knobs], reverse=True)
-    rows = [Repeated(WINNER, best), *(Repeated(RUNNER_UP, knobs) for knobs in others[:1])]
-    if noise:
-        highest = max(scores.values(), default=0.0)
+    scores: dict[Knobs, float] = {}
+    for knobs, trial in measured.items():
+        if trial.fits and knobs not in beaten:
+            scores[knobs] = _score(objective, trial)
+    others = sorted((knobs for knobs in scores if knobs != best), key=scores.__getitem__, reverse=True)
+    rows = [Repeated(WINNER, best)]
+    if others:
+        rows.append(Repeated(RUNNER_UP, others[0]))
+    if noise and len(others) > 1:
+        highest = max(scores.values())
         lowest = highest - MAX_ERROR_SHARE * abs(highest)
-        rows += [Repeated(THIRD, knobs) for knobs in others[1:2] if scores[knobs] >= lowest]
-    if session is None or session in beaten or session in [row.knobs for row in rows]:
-        return rows
-    return [*rows, Repeated(ONE_SESSION, session)]
+        if scores[others[1]] >= lowest:
+            rows.append(Repeated(THIRD, others[1]))
+    if session is not None and session not in beaten and session not in [row.knobs for row in rows]:
+        rows.append(Repeated(ONE_SESSION, session))
+    return rows
 
 
 def _beaten(trials: Mapping[Knobs, Trial], best: Knobs) -> set[Knobs]:
     """The configurations whose interval lies wholly below that of the best; none where runs have no intervals."""
     ends = {knobs: trial.result.ends for knobs, trial in trials.items()}
     of_best = ends.get(best)
-    return set() if of_best is None else {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
+    if of_best is None:
+        return set()
+    return {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
 
 
 class Turns(NamedTuple):
@@ -186,18 +207,25 @@ def verify(
         BadInput: the study's database cannot be used any more.
     """
     noise, n_repeats = turns.noise, turns.n_repeats
-    stored = next((entry for entry in verifications(study) if entry.repeated[0].knobs == turns.rows[0].knobs), None)
+    rows = list(turns.rows)
+    answer: AutoPipelineAnswer | None = None
+    of_best = (entry for entry in verifications(study) if entry.repeated[0].knobs == rows[0].knobs)
+    stored = next(of_best, None)
     if stored is not None and _resumes(stored, turns):
-        rows, answer = list(stored.repeated), stored.auto_pipeline
-    else:
-        rows, answer = list(turns.rows), None
+        rows = list(stored.repeated)
+        answer = stored.auto_pipeline
     with Interrupts() as interrupts, closing(executor):
         for turn in range(len(rows[0].scores), n_repeats):
-            decided = [bool(noise) and index > 0 and is_decided(rows[0], row, noise) for index, row in enumerate(rows)]
-            if noise and turn >= MIN_TURNS and all(decided[1:]):
-                break
-            order = [(position + turn) % len(rows) for position in range(len(rows))]
-            for index in (index for index in order if not decided[index]):
+            decided = set[int]()
+            if noise:
+                decided = {index for index in range(1, len(rows)) if is_decided(rows[0], rows[index], noise)}
+                if turn >= MIN_TURNS and len(decided) == len(rows) - 1:
+                    break
+            # Every turn begins with another one: a drift within turns then affects none more than the others.
+            for position in range(len(rows)):
+                index = (position + turn) % len(rows)
+                if index in decided:
+                    continue
                 if progress is not None:
                     progress(sum(len(row.scores) for row in rows), n_repeats * len(rows))
                 knobs = rows[index].knobs
@@ -234,8 +262,9 @@ def verified_winners(study: Study) -> dict[Knobs, Knobs]:
 
 
 def _resumes(stored: Verification, turns: Turns) -> bool:
-    """Whether a stored verification is of the same configurations and as many turns."""
-    before, now = ([(row.name, row.knobs) for row in rows] for rows in (stored.repeated, turns.rows))
+    """True if a stored verification is of the same configurations and as many turns."""
+    before = [(row.name, row.knobs) for row in stored.repeated]
+    now = [(row.name, row.knobs) for row in turns.rows]
     return before == now and stored.n_repeats == turns.n_repeats
 
 
@@ -260,13 +289,14 @@ def _measure(executor: Executor, knobs: Knobs, interrupts: Interrupts) -> Trial:
 
 
 def _with_turn(row: Repeated, trial: Trial, objective: Objective) -> Repeated:
-    speed, turn_score = (trial.samples_per_s, _score(objective, trial)) if trial.fits else (None, None)
-    reason = row.reason if trial.fits else trial.reason
-    return row._replace(samples_per_s=(*row.samples_per_s, speed), scores=(*row.scores, turn_score), reason=reason)
+    if not trial.fits:
+        return row._replace(samples_per_s=(*row.samples_per_s, None), scores=(*row.scores, None), reason=trial.reason)
+    score = _score(objective, trial)
+    return row._replace(samples_per_s=(*row.samples_per_s, trial.samples_per_s), scores=(*row.scores, score))
 
 
 def _score(objective: Objective, trial: Trial) -> float:
-    return objective.score(trial.values[0] if trial.values else objective.of(trial))
+    return objective.score(trial.values[0]) if trial.values else objective.score_of(trial)
 
 
 # A verification in the study's attribute. Its keys are part of the format of studies.

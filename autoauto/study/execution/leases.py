@@ -28,7 +28,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Delete,
-    Enum,
     Float,
     Integer,
     MetaData,
@@ -52,6 +51,7 @@ from autoauto.memo import Memo
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 from autoauto.study.store.database import database_of, through_restarts
+from autoauto.study.store.optuna_tables import TRIALS
 from autoauto.study.store.trial_storage import TrialStorage
 from autoauto.study.store.trials import Ranges, from_optuna, knobs_of
 
@@ -69,9 +69,6 @@ _LEASES = Table(
     Column("expires_s", Float(53)),
     Column("trial_id", Integer),
     UniqueConstraint("study_id", "configuration"),
-)
-_TRIALS = Table(
-    "trials", MetaData(), Column("trial_id", Integer), Column("study_id", Integer), Column("state", Enum(TrialState))
 )
 
 
@@ -123,9 +120,7 @@ class Leases:
     @through_restarts
     def retry(self, configurations: Collection[Knobs]) -> None:
         """Let workers claim again what failed, or was given up, in an earlier search."""
-        failed = select(_TRIALS.c.trial_id).where(
-            _TRIALS.c.study_id == self._study_id, _TRIALS.c.state == TrialState.FAIL
-        )
+        failed = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == self._study_id, TRIALS.c.state == TrialState.FAIL)
         may_retry = or_(_LEASES.c.trial_id.in_(failed), _LEASES.c.token.is_(None) & _LEASES.c.trial_id.is_(None))
         with self._engine.begin() as connection:
             again = update(_LEASES).where(self._are(configurations), may_retry)
@@ -226,7 +221,7 @@ class Leases:
     @through_restarts
     def _forget_deleted_study(self) -> None:
         """Delete finished rows of a study without trials: they are of a deleted study whose number was used again."""
-        trials = select(_TRIALS.c.trial_id).where(_TRIALS.c.study_id == self._study_id)
+        trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == self._study_id)
         finished = and_(_LEASES.c.study_id == self._study_id, _LEASES.c.trial_id.is_not(None))
         with self._engine.begin() as connection:
             connection.execute(delete(_LEASES).where(finished, ~exists(trials)))

@@ -59,6 +59,9 @@ class MeasuringProcess:
 
     It is a `ChildProcess`: it ends with its parent, and all that it started with it. It is replaced before the next
     measurement when it crashed, hung or raised.
+
+    Attributes:
+        knobs: the configuration that it measures; None while it is idle.
     """
 
     def __init__(self, evaluate: Evaluate, bounds: Bounds) -> None:
@@ -66,16 +69,11 @@ class MeasuringProcess:
         self._evaluate, self._bounds = evaluate, bounds
         self._process: ChildProcess | None = None
         self._log: IO[bytes] | None = None
-        self._knobs: Knobs | None = None
+        self.knobs: Knobs | None = None
         self._request = 0
         self._was_idle = False
         self._started_s = 0.0
         self._ready = False
-
-    @property
-    def knobs(self) -> Knobs | None:
-        """The configuration that it measures; None while it is idle."""
-        return self._knobs
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -106,30 +104,30 @@ class MeasuringProcess:
 
     def submit(self, knobs: Knobs) -> None:
         """Start to measure; a process that has to be started gets the time limit once more, at least `START_S`."""
-        assert self._knobs is None
+        assert self.knobs is None
         self.start()
         assert self._process is not None
         assert self._log is not None
         self._log.truncate(0)  # drop the output of earlier measurements
-        self._knobs, self._was_idle, self._started_s = knobs, self._ready, monotonic()
+        self.knobs, self._was_idle, self._started_s = knobs, self._ready, monotonic()
         self._request += 1
         with suppress(OSError):  # it died while idle: `poll` replaces it
             self._process.channel.send((self._request, knobs))
 
     def poll(self) -> Trial | None:
         """The trial when the measurement has finished; None while it runs."""
-        assert self._knobs is not None
+        assert self.knobs is not None
         trial = self._receive()
         if trial is None and self.left_s == 0.0:
             missing = "no result" if self._ready else "not started"
             trial = self._failed(Status.TIME_OUT, f"{missing} within {self._limit_s:g} s")
         if trial is not None and trial.failed and self._was_idle:  # it ended while idle: no failed measurement
-            knobs = self._knobs
+            knobs = self.knobs
             self.close()
             self.submit(knobs)
             return None
         if trial is not None:
-            self._knobs = None
+            self.knobs = None
             if trial.failed:
                 self.close()
         return trial
@@ -155,11 +153,11 @@ class MeasuringProcess:
             failure = Status.CRASH, f"the measuring process wrote into the channel of its results: {error}"
         if ending is not None:
             failure = _death(ending, self._bounds)
-        return None if failure is None or self._knobs is None else self._failed(*failure)
+        return None if failure is None or self.knobs is None else self._failed(*failure)
 
     def _failed(self, status: Status, reason: str) -> Trial:
-        assert self._knobs is not None
-        return failed_trial(self._knobs, status, reason, self._last_log_lines(), monotonic() - self._started_s)
+        assert self.knobs is not None
+        return failed_trial(self.knobs, status, reason, self._last_log_lines(), monotonic() - self._started_s)
 
     def close(self) -> None:
         """Kill the process and all that it started."""
@@ -167,7 +165,7 @@ class MeasuringProcess:
             self._process.close()
         if self._log is not None:
             self._log.close()
-        self._process = self._log = self._knobs = None
+        self._process = self._log = self.knobs = None
         self._ready = self._was_idle = False
 
     def _start(self) -> None:

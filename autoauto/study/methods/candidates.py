@@ -97,7 +97,7 @@ class Candidates:
     """
 
     def __init__(self, cell: Sequence[Knobs], predictor: Predictor, number: int, family: int) -> None:
-        self.cell, self.family = cell, family
+        self.cell = cell
         self.limit = max(map(predictor.limit, cell))
         self.curve = ForecastCurve(cell, predictor)
         self._observations: dict[int, Observation] = {}
@@ -107,7 +107,10 @@ class Candidates:
         self._constraint_ratio = self._min_constraint_ratio = np.ones(len(cell))
         self._gaps: list[tuple[float, float, int]] | None = None  # cached until something changes, as is `_ranked`
         self._ranked: list[Candidate] | None = None
-        self._max_excess, self._n_memory_errors, self._n_surprises, self._n_without_gain = inf, 0, 0, 0
+        self._max_excess = inf  # what lacks more of a device's memory by the estimate is not expected to fit
+        self._n_memory_errors = 0  # configurations that fit by the estimate, and did not when they were measured
+        self._n_surprises = 0  # configurations that did not fit by the estimate, and did when they were measured
+        self._n_without_gain = 0
 
     def update(self, models: ErrorModels) -> None:
         """Compute all bounds anew from the fitted errors of the estimate."""
@@ -124,15 +127,16 @@ class Candidates:
         self._gaps = self._ranked = None
         self._n_without_gain = 0 if improved else self._n_without_gain + 1
         if observation.violation > -inf and forecast.violation > -inf:
-            models.constraint_ratios.add(
-                position, constraint_ratio(observation.violation) / constraint_ratio(forecast.violation)
-            )
+            ratio = constraint_ratio(observation.violation) / constraint_ratio(forecast.violation)
+            models.constraint_ratios.add(position, ratio)
         if observation.score is None:
             if forecast.score is not None and observation.violation <= 0:
+                # It fits by the estimate only: what lacks as much, or is about as full, does not fit either.
                 margin = MEMORY_MARGIN * (2**self._n_memory_errors - 1)
                 self._max_excess = min(self._max_excess, forecast.excess) - margin
                 self._n_memory_errors += 1
         elif forecast.score is None:
+            # It fits although the estimate said no: the forecast that the errors so far would make of its score.
             self._n_surprises += 1
             self.curve.replace(index, Forecast(observation.score / float(self._score_ratio[index]), 0.0))
             self.curve.doubt_memory()
@@ -147,15 +151,13 @@ class Candidates:
     def open_candidates(self) -> Iterator[Candidate]:
         """The configurations that are expected to work and were not measured."""
         for index, forecast in self.curve.forecasts.items():
-            if (
-                index not in self._observations
-                and forecast.score is not None
-                and self._expected_to_work(index, forecast)
-            ):
-                # What is no better by the estimate is so without its error, which is that of other configurations.
-                bound = forecast.score if forecast.is_bound else forecast.score * self._max_score_ratio[index]
-                expected = forecast.score * float(self._score_ratio[index])
-                yield Candidate(bound, expected, self._p_holds(index, forecast), self, index)
+            if index in self._observations or forecast.score is None or not self._expected_to_work(index, forecast):
+                continue
+            bound = forecast.score
+            if not forecast.is_bound:  # a bound has no error: the errors are those of forecasts
+                bound *= self._max_score_ratio[index]
+            expected = forecast.score * float(self._score_ratio[index])
+            yield Candidate(bound, expected, self._p_holds(index, forecast), self, index)
 
     @property
     def is_unsupported(self) -> bool:
@@ -164,7 +166,7 @@ class Candidates:
 
     @property
     def is_tried(self) -> bool:
-        """Whether there is an observation."""
+        """True if a configuration of the cell has an observation."""
         return bool(self._observations)
 
     @property
@@ -204,14 +206,18 @@ class Candidates:
         if self._n_without_gain >= CELL_PATIENCE:
             return None
         if self._gaps is None:
-            bounds = [(gap.bound * self._max_score_ratio[gap.last], gap) for gap in self.curve.gaps()]
-            self._gaps = sorted(
-                ((bound * (1.0 - gap.shortfall), bound, gap.middle) for bound, gap in bounds), reverse=True
-            )
-        return next(((promise, middle) for promise, bound, middle in self._gaps if bound > floor), None)
+            self._gaps = []
+            for gap in self.curve.gaps():
+                bound = gap.bound * self._max_score_ratio[gap.last]
+                self._gaps.append((bound * (1.0 - gap.shortfall), bound, gap.middle))
+            self._gaps.sort(reverse=True)
+        for promise, bound, middle in self._gaps:
+            if bound > floor:
+                return promise, middle
+        return None
 
     def closed(self, target: float) -> bool:
-        """Whether no configuration that is expected to work has a bound above `target`."""
+        """True if no configuration that is expected to work has a bound above `target`."""
         best = self.best()
         return self.best_gap(target) is None and bool(best is None or best.bound <= target)
 
@@ -221,13 +227,17 @@ class Candidates:
         It is the smallest of these. Once the estimate of memory was wrong, the step from the largest that works doubles
         until a configuration does not fit, and is halved from then on.
         """
-        largest = max((index for index, seen in self._observations.items() if seen.score is not None), default=-1)
-        failed = min((i for i, seen in self._observations.items() if seen.score is None and i > largest), default=None)
-        stop = len(self.cell) if failed is None else failed
+        works = [index for index, seen in self._observations.items() if seen.score is not None]
+        largest = max(works, default=-1)
+        fails = [index for index, seen in self._observations.items() if seen.score is None and index > largest]
+        stop = min(fails, default=len(self.cell))
         first = next((index for index in range(largest + 1, stop) if self._is_doubtful(index, target)), None)
         if first is None or not self._n_surprises:
             return first
-        return min(first + 2**self._n_surprises - 1, stop - 1) if failed is None else (first + stop) // 2
+        if fails:
+            return (first + stop) // 2
+        step: int = 2**self._n_surprises
+        return min(first + step - 1, stop - 1)
 
     def doubt_memory(self, index: int) -> bool:
         """Rule no size out by a smaller one any more, if this one is; False if it is not."""
@@ -239,9 +249,11 @@ class Candidates:
 
     def last_resort(self) -> int | None:
         """What to try in a cell where nothing is expected to work: the smallest batch, then the smallest shortfall."""
+        if 0 not in self._observations:
+            return 0
         closest = min(self.curve.forecasts, key=lambda index: self.curve.forecasts[index].shortfall)
-        last = [closest] if self._constraints_may_hold(closest, self.curve.forecasts[closest]) else []
-        return next((index for index in (0, *last) if index not in self._observations), None)
+        may_work = self._constraints_may_hold(closest, self.curve.forecasts[closest])
+        return closest if may_work and closest not in self._observations else None
 
     def _expected_to_work(self, index: int, forecast: Forecast) -> bool:
         ratio = constraint_ratio(forecast.violation) * self._constraint_ratio[index]
@@ -265,6 +277,6 @@ class Candidates:
         return possible and bool(self.curve.growth_bound(index) * self._max_score_ratio[index] > target)
 
     def _constraints_may_hold(self, index: int, forecast: Forecast) -> bool:
-        """Whether the constraints hold by the estimate, or within its error."""
+        """True if the constraints hold by the estimate, or within its error."""
         ratio = constraint_ratio(forecast.violation) * self._min_constraint_ratio[index]
         return forecast.violation <= 0.0 or bool(ratio <= 1.0)

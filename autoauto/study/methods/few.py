@@ -4,13 +4,14 @@
                               ▲                │ None: a rule of faults that were seen              │
                               ╰────────────────┴───────────────────────────────────────────────────╯
 
-How near two configurations are is told by their knobs: numbers by the power of 2 between them, words by whether they
-are the same.
+The distance of two configurations follows from their knobs: of numbers it is the power of 2 between them, of words
+whether they are the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import inf, log
 from typing import Any
 
@@ -62,7 +63,8 @@ def _next(
 
     A configuration that failed counts no further.
     """
-    usable, ratios = list[Knobs](), dict[int, float]()
+    usable: list[Knobs] = []
+    ratios: dict[int, float] = {}  # of measured ones, by their index among the usable
     for knobs in every:
         forecast, observation = forecasts[knobs], observed.get(knobs)
         if forecast.score is None:
@@ -74,8 +76,9 @@ def _next(
             ratios[len(usable)] = ratio
         usable.append(knobs)
     if not usable:
-        untried = [knobs for knobs in every if not observed]
-        return min(untried, key=lambda knobs: forecasts[knobs].shortfall, default=None)
+        if observed:
+            return None
+        return min(every, key=lambda knobs: forecasts[knobs].shortfall, default=None)
     choice = _choice(usable, [forecasts[knobs] for knobs in usable], noise)
     for index, ratio in ratios.items():
         choice.ratios.add(index, ratio)
@@ -91,8 +94,10 @@ def _choice(usable: Sequence[Knobs], forecasts: Sequence[Forecast], noise: float
 
 
 def _limit(forecast: Forecast) -> float:
-    """The largest log ratio of times with which the constraints hold."""
-    return inf if forecast.violation == -inf else -log(constraint_ratio(forecast.violation))
+    """The largest log ratio of times with which the constraints hold; infinite without any."""
+    if forecast.violation == -inf:
+        return inf
+    return -log(constraint_ratio(forecast.violation))
 
 
 def _log_ratio(forecast: Forecast, observation: Observation) -> float | None:
@@ -107,9 +112,10 @@ def _log_ratio(forecast: Forecast, observation: Observation) -> float | None:
 
 def _positions(usable: Sequence[Knobs]) -> tuple[FloatArray, FloatArray]:
     """The coordinates and the labels of configurations, as `correlations` takes them: (configurations, axes) each."""
-    axes, labels = [np.zeros(len(usable))], [np.zeros(len(usable))]  # so that there is one of each
+    axes = [np.zeros(len(usable))]  # so that there is one, and one label
+    labels = [np.zeros(len(usable))]
     every = [knobs.values for knobs in usable]
-    for name in dict.fromkeys(name for values in every for name in values):
+    for name in dict.fromkeys(chain.from_iterable(every)):
         column = [values.get(name) for values in every]
         if all(type(value) is int and value > 0 for value in column):
             axes.append(np.log2(np.array(column, dtype=float)) / OCTAVES)

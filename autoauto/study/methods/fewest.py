@@ -11,14 +11,14 @@ The first part finds a good answer soon; the second makes sure that it is the be
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.study.methods.protocol import Forecast, Observation, Proposal, Proposals
-from autoauto.study.methods.surveyed import PATIENCE, Survey, distance
+from autoauto.study.methods.protocol import Observation, Proposal, Proposals
+from autoauto.study.methods.surveyed import Survey, forecast_all, nearest
 
 MAX_SIMULATED = 200
 """No more configurations are tried; where fewer are, the answer is proven."""
@@ -26,22 +26,16 @@ N_LIKELY = 4
 """So many of a number of devices are tried to see whether it suffices, each structure at one batch size."""
 
 
-def fewest(
-    space: SearchSpace,
-    known: Mapping[Knobs, Observation],
-    survey: Callable[[Sequence[Knobs]], Sequence[Forecast]],
-) -> Proposals:
+def fewest(space: SearchSpace, known: Mapping[Knobs, Observation], survey: Survey) -> Proposals:
     """Try what the forecasts do not rule out, until nothing on fewer devices than the best is left.
 
     At most `MAX_SIMULATED` are tried; then the answer is not proven.
     """
-    assert isinstance(survey, Survey)
-    cells, forecasts = space.cells, dict[Knobs, Forecast]()
-    for number, cell in enumerate(cells):
-        yield Proposal(None, number, len(cells), cell[0])
-        forecasts.update(zip(cell, survey(cell), strict=True))
+    n_cells = len(space.cells)
+    forecasts = yield from forecast_all(space, survey)
     levels = _by_devices(survey)
-    counts, n_new = sorted(levels), 0
+    counts = sorted(levels)
+    n_new = 0
     works = {knobs: bool(observation.score) for knobs, observation in known.items()}
 
     def any_works(some: Sequence[Knobs]) -> Generator[Proposal, Observation | None, bool]:
@@ -51,12 +45,14 @@ def fewest(
                 if n_new >= MAX_SIMULATED:
                     return False
                 n_new += 1
-                observation = yield Proposal(knobs, len(cells), len(cells))
-                works[knobs] = bool(observation and observation.score)
+                observation = yield Proposal(knobs, n_cells, n_cells)
+                assert observation is not None
+                works[knobs] = bool(observation.score)
             if works[knobs]:
                 return True
         return False
 
+    # More devices need not do more, so the bisection only brings a good answer soon; what follows proves it.
     low, high = 0, len(counts)
     while low < high:
         middle = (low + high) // 2
@@ -67,7 +63,7 @@ def fewest(
     for n_devices in counts[:high][::-1]:
         yield from any_works(levels[n_devices])
     if not any(works.values()):
-        yield from any_works(list(islice(sorted(forecasts, key=lambda knobs: distance(forecasts[knobs])), PATIENCE)))
+        yield from any_works(nearest(forecasts))
 
 
 def _by_devices(survey: Survey) -> dict[int, list[Knobs]]:

@@ -38,6 +38,7 @@ import numpy as np
 
 from autoauto.records.units import FloatArray
 from autoauto.space.knobs import Knobs
+from autoauto.study.methods.engines.ratios import posterior
 from autoauto.study.methods.protocol import Forecast, Predictor, constraint_ratio
 
 SURVEY_RATIO = 2.0
@@ -103,9 +104,10 @@ class ForecastCurve:
     def survey(self, worth: float = 0.0) -> None:
         """Forecast the two ends and batch sizes a factor apart.
 
-        The largest is first, which teaches the estimate most; or the smallest, where larger ones then need no estimate.
+        The largest is first, which improves the estimate most; or the smallest, where larger ones then need none.
         """
-        index, chosen = 0, [len(self.sizes) - 1]
+        chosen = [len(self.sizes) - 1]
+        index = 0
         while index < chosen[0]:
             chosen.append(index)
             index = bisect_left(self.sizes, SURVEY_RATIO * self.sizes[index], index + 1)
@@ -116,20 +118,25 @@ class ForecastCurve:
         """The gaps in which a configuration may work; a bound needs a smaller one that fits, or the gap's upper end."""
         if len(self._indices) >= MAX_FORECASTS:
             return
-        fitting = best = None
+        fitting: int | None = None  # the largest so far that fits
+        best: int | None = None  # the one so far of the highest score
         for low, high in pairwise(self._indices):
             score = self.forecasts[low].score
             if score is not None:
                 fitting = low
-                best = low if best is None or score >= (self.forecasts[best].score or 0.0) else best
-            if high - low > 1 and not self.is_ruled_out(high - 1) and self._may_work_between(low, high):
-                wide = self.sizes[high] - self.sizes[low] > NEIGHBOUR_DISTANCE
-                smaller = {index for index in (fitting, best if wide else None) if index is not None}
-                bound = max(
-                    (self._grown(index, high - 1) for index in smaller), default=self.forecasts[high].score or inf
-                )
-                shortfall = max(0.0, min(self.forecasts[low].shortfall, self.forecasts[high].shortfall))
-                yield Gap(bound, shortfall, high - 1, (low + high) // 2)
+                if best is None or score >= (self.forecasts[best].score or 0.0):
+                    best = low
+            if high - low == 1 or self.is_ruled_out(high - 1) or not self._may_work_between(low, high):
+                continue
+            if fitting is None or best is None:
+                bound = self.forecasts[high].score or inf
+            else:
+                bound = self._grown(fitting, high - 1)
+                # In a wide gap the steps of tiles may be passed after which the score falls: the best may grow again.
+                if self.sizes[high] - self.sizes[low] > NEIGHBOUR_DISTANCE:
+                    bound = max(bound, self._grown(best, high - 1))
+            shortfall = max(0.0, min(self.forecasts[low].shortfall, self.forecasts[high].shortfall))
+            yield Gap(bound, shortfall, high - 1, (low + high) // 2)
 
     def neighbour(self, index: int) -> int | None:
         """A neighbour of a configuration that has no forecast yet; None when all have one."""
@@ -144,7 +151,7 @@ class ForecastCurve:
         return self.forecasts[self._indices[bisect_right(self._indices, index) - 1]]
 
     def is_ruled_out(self, index: int) -> bool:
-        """True if only a smaller batch was asked of, which lacks memory, and a larger one never needs less."""
+        """True if it has no forecast, and a smaller batch lacks memory where a larger one never needs less."""
         if not self._rules_out or index in self.forecasts:
             return False
         n_smaller = bisect_left(self._indices, index)
@@ -175,7 +182,9 @@ class ForecastCurve:
         score, smaller_score = self.forecasts[index].score, self.forecasts[smaller].score
         if score is None or smaller_score is None or score <= smaller_score:
             return MIN_FIXED_SHARE
-        gain, ratio = score / smaller_score, self.sizes[index] / self.sizes[smaller]
+        gain = score / smaller_score
+        ratio = self.sizes[index] / self.sizes[smaller]
+        # `_grown` from the smaller one is this score: gain = ratio / (share + (1 - share) ratio), solved for the share.
         smaller_share = min(1.0, (gain - 1.0) * ratio / (gain * (ratio - 1.0)))
         time = smaller_share + (1.0 - smaller_share) * ratio  # time at `index` in units of the time at `smaller`
         return min(1.0, max(MIN_FIXED_SHARE, GROWTH_SAFETY * smaller_share / time))
@@ -187,11 +196,14 @@ class ForecastCurve:
         throughput, and at most doubles cycles.
         """
         ratio = self.sizes[high] / self.sizes[low]
-        ends = (self.forecasts[low], self.forecasts[high])
-        return any(
-            0.0 < end.excess <= MEMORY_RIPPLE if end.score is None else constraint_ratio(end.violation) <= ratio
-            for end in ends
-        )
+        for end in (self.forecasts[low], self.forecasts[high]):
+            if end.score is None:
+                may_work = 0.0 < end.excess <= MEMORY_RIPPLE
+            else:
+                may_work = constraint_ratio(end.violation) <= ratio
+            if may_work:
+                return True
+        return False
 
 
 SIGMA_ALL, SIGMA_FAMILY, SIGMA_BATCH, SIGMA_CELL, SIGMA_OWN = 0.3, 0.03, 0.006, 0.015, 0.002
@@ -236,7 +248,7 @@ class ErrorModels(NamedTuple):
 
 
 class ErrorModel:
-    """Gaussian process regression of log(measured / estimated) [gaussian-processes, equations 2.23 and 2.24].
+    """Gaussian process regression of log(measured / estimated), see `posterior`.
 
     The covariance of two configurations is the sum of the squared deviations of the terms that they share. When the
     measured ratios scatter more than the prior says, all deviations are scaled up by as much. When they scatter less,
@@ -259,38 +271,37 @@ class ErrorModel:
 
     def add(self, position: GridPositions, ratio: float) -> None:
         """Add one measurement: measured / estimated at a position."""
-        self._measured = GridPositions(
-            *(np.append(old, new) for old, new in zip(self._measured, position, strict=True))
-        )
+        columns = zip(self._measured, position, strict=True)
+        self._measured = GridPositions(*(np.append(old, new) for old, new in columns))
         self._log_ratios = np.append(self._log_ratios, np.log(ratio))
 
     @property
     def elsewhere(self) -> tuple[float, float]:
         """The expected value and the upper bound of measured / estimated in a family of which nothing was measured."""
-        nowhere = GridPositions(*(np.full(1, -1.0) for _ in GridPositions._fields))
-        mean, largest = self.ratios(nowhere)
+        unknown = np.array([-1.0])  # no cell and no family has this number
+        mean, largest = self.ratios(GridPositions(unknown, unknown, unknown))
         return float(mean[0]), float(largest[0])
 
     def ratios(self, positions: GridPositions) -> tuple[FloatArray, FloatArray]:
         """The expected value of measured / estimated at `positions`, and its upper bound."""
         prior_variance = SIGMA_ALL**2 + SIGMA_FAMILY**2 + self._batch_variance + SIGMA_CELL**2 + SIGMA_OWN**2
+        prior = np.full(len(positions.cell), prior_variance)
         n = len(self._log_ratios)
-        if not n:  # as below, without products of nothing
-            nothing = np.zeros(len(positions.cell))
-            return np.exp(nothing), np.exp(nothing + N_SIGMAS * np.sqrt(nothing + prior_variance))
-        known = self._covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
-        across = self._covariance(positions, self._measured)
-        weights = np.linalg.solve(known, across.T)
-        mean = self._log_ratios @ weights
-        variance = np.maximum(prior_variance - np.einsum("ij,ji->i", across, weights), 0.0)
-        scatter = self._log_ratios @ np.linalg.solve(known, self._log_ratios)  # n on average, by the prior
-        scale = max(scatter / n, (PRIOR_STRENGTH + scatter) / (PRIOR_STRENGTH + n))
-        return np.exp(mean), np.exp(mean + N_SIGMAS * np.sqrt(scale * variance))
+        if not n:
+            return np.ones(len(prior)), np.exp(N_SIGMAS * np.sqrt(prior))
+        measured = self._covariance(self._measured, self._measured) + np.eye(n) * (SIGMA_OWN**2 + self._noise**2)
+        said = posterior(measured, self._covariance(positions, self._measured), prior, self._log_ratios)
+        # Measurements that scatter more than the prior count in full, those that scatter less against `PRIOR_STRENGTH`.
+        scale = max(said.misfit / n, (PRIOR_STRENGTH + said.misfit) / (PRIOR_STRENGTH + n))
+        variances = np.maximum(said.variances, 0.0)  # rounding may leave less than nothing
+        return np.exp(said.means), np.exp(said.means + N_SIGMAS * np.sqrt(scale * variances))
 
     def _covariance(self, first: GridPositions, second: GridPositions) -> FloatArray:
         """Covariance of all pairs of configurations, without their own terms."""
-        cell, family, log_batch = (np.subtract.outer(a, b) for a, b in zip(first, second, strict=True))
-        shared = SIGMA_FAMILY**2 + self._batch_variance * np.exp(-np.abs(log_batch) / BATCH_LENGTH_SCALE)
-        of_cell = np.where(cell == 0, SIGMA_CELL**2, 0.0)
-        covariance: FloatArray = SIGMA_ALL**2 + np.where(family == 0, shared, 0.0) + of_cell
+        is_cell = np.equal.outer(first.cell, second.cell)
+        is_family = np.equal.outer(first.family, second.family)
+        distances = np.abs(np.subtract.outer(first.log_batch, second.log_batch))
+        shared = SIGMA_FAMILY**2 + self._batch_variance * np.exp(-distances / BATCH_LENGTH_SCALE)
+        of_cell = np.where(is_cell, SIGMA_CELL**2, 0.0)
+        covariance: FloatArray = SIGMA_ALL**2 + np.where(is_family, shared, 0.0) + of_cell
         return covariance

@@ -72,7 +72,8 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
             with the best are measured too.
     """
     if predictor.survey is not None:
-        method = fewest if isinstance(predictor.survey, Survey) and predictor.survey.counts_devices else surveyed
+        assert isinstance(predictor.survey, Survey)
+        method = fewest if predictor.survey.counts_devices else surveyed
         yield from method(space, known, predictor.survey)
         return
     search = _BranchAndBound(space, predictor, noise)
@@ -119,13 +120,17 @@ class _BranchAndBound:
         self._waiting = first[::-1]
         self._by_number = cells
         self._cells: list[Candidates] = []  # surveyed
-        self._uses, self._refine = simple_uses(space), predictor.refine
+        self._uses = simple_uses(space)
+        self._refine = predictor.refine
         self._samples = _samples(cells)  # surveyed first: what works among them spares most of the others
-        self._noise, self._min_gain = noise, max(MIN_GAIN, RESOLUTION * noise)
+        self._noise = noise
+        self._min_gain = max(MIN_GAIN, RESOLUTION * noise)
         self._models = ErrorModels(ErrorModel(noise), ErrorModel(noise))
-        self._best, self._best_n_devices = 0.0, 0
+        self._best = 0.0
+        self._best_n_devices = 0
         self._simpler_tried: set[int] = set()  # counts of devices of which a tie was proposed
-        self._n_measured = self._n_without_gain = 0
+        self._n_measured = 0
+        self._n_without_gain = 0
 
     @property
     def n_surveyed(self) -> int:
@@ -134,17 +139,19 @@ class _BranchAndBound:
 
     def next_without_limit(self) -> Candidates | None:
         """The next cell that has no limit, and so is surveyed; None when all are."""
-        return self._waiting[-1] if self._waiting and self._waiting[-1].limit == inf else None
+        if self._waiting and self._waiting[-1].limit == inf:
+            return self._waiting[-1]
+        return None
 
     @property
     def n_closed(self) -> int:
         """Number of cells without a bound above the target."""
-        limit = self._target / self._largest_ratio
+        limit = self._target / self._models.largest_ratio
         n_waiting = sum(cell.limit <= limit for cell in self._waiting)
         return n_waiting + sum(cell.closed(self._target) for cell in self._cells)
 
     def survey(self, cell: Candidates, floor: float = 0.0) -> None:
-        """Make a few forecasts of a cell; what certainly has no bound above `floor` need not be told exactly."""
+        """Make a few forecasts of a cell; those that certainly have no bound above `floor` need not be exact."""
         self._waiting.remove(cell)
         if cell in self._samples:
             self._samples.remove(cell)
@@ -152,14 +159,18 @@ class _BranchAndBound:
         cell.survey(self._models, floor)
 
     def _survey_next(self, best: Candidate | None, floor: float) -> bool:
-        """Survey a cell whose limit is above `floor`: the samples, then those of the largest limit; False without."""
-        calibrating = self._n_measured < N_CALIBRATING
-        # As long as nothing works, the lowest of the samples, which is the likeliest to.
-        samples = self._samples[: None if best else 1] if calibrating else []
-        others = [] if calibrating and best is not None else self._waiting
-        for cells in (samples, others):
-            if cells and cells[-1].limit * self._largest_ratio > floor:
-                self.survey(cells[-1], max(self._target, 0.0 if best is None else best.expected))
+        """Survey a cell whose limit is above `floor`: a sample, or the one of the largest limit; False without one."""
+        following: list[Candidates] = []
+        if self._n_measured >= N_CALIBRATING:
+            following += self._waiting[-1:]
+        elif best is not None:
+            following += self._samples[-1:]
+        else:
+            # Nothing works yet: the lowest of the samples is the likeliest to.
+            following += [*self._samples[:1], *self._waiting[-1:]]
+        for cell in following:
+            if cell.limit * self._models.largest_ratio > floor:
+                self.survey(cell, max(self._target, 0.0 if best is None else best.expected))
                 return True
         return False
 
@@ -179,35 +190,45 @@ class _BranchAndBound:
         score = observation.score or 0.0
         improved = score > self._target
         self._n_measured += observation.measured
-        self._n_without_gain = 0 if improved else self._n_without_gain + observation.measured
+        if improved:
+            self._n_without_gain = 0
+        else:
+            self._n_without_gain += observation.measured
         cell.record(index, observation, self._models, improved)
         if score > self._best:
-            self._best, self._best_n_devices = score, cell.cell[index].n_devices
+            self._best = score
+            self._best_n_devices = cell.cell[index].n_devices
         for other in self._cells:
             other.update(self._models)
 
     def choose(self) -> tuple[Candidates, int] | None:
         """The configuration to measure next; None when nothing may be better."""
+        # A bound is no reason to measure: it is made tighter until it is exact or another candidate is better.
         while (candidate := self._candidate()) is not None:
             if self._refine is None or not candidate.is_bound:
                 return candidate.cell, candidate.position
             candidate.cell.refine(candidate.position, self._refine)
-        while not self._best and self._waiting and (self._waiting[-1].limit or not self._cells):  # nothing works so far
+        # Nothing works so far: the other cells are surveyed whatever their limits say, unless they rule a cell out.
+        while not self._best and self._waiting and (self._waiting[-1].limit or not self._cells):
             self.survey(self._waiting[-1])
             if (candidate := self._best_candidate()) is not None:
                 return candidate.cell, candidate.position
         for cell in self._cells:
             index = cell.doubtful(self._target) if self._best else cell.last_resort()
             if index is not None:
-                # What is in doubt is first forecast itself.
-                return self.choose() if cell.doubt_memory(index) else (cell, index)
+                if cell.doubt_memory(index):  # only a smaller batch was forecast: now the configuration itself is
+                    return self.choose()
+                return cell, index
         return self._untried_refusal()
 
     def _untried_refusal(self) -> tuple[Candidates, int] | None:
         """A configuration of a runtime that does not run the model: one is tried, so that the study has the reason."""
         cells = [cell for cell in self._cells if cell.is_unsupported]
         tried = {cell.cell[0].session for cell in cells if cell.is_tried}
-        return next(((cell, 0) for cell in cells if cell.cell[0].session not in tried), None)
+        for cell in cells:
+            if cell.cell[0].session not in tried:
+                return cell, 0
+        return None
 
     def _candidate(self) -> Candidate | None:
         """The next candidate, which may need a tighter forecast before it is measured."""
@@ -218,24 +239,28 @@ class _BranchAndBound:
     def _target(self) -> float:
         return self._best * (1.0 + self._min_gain)
 
-    @property
-    def _largest_ratio(self) -> float:
-        """The upper bound of measured / estimated for a cell of which nothing was measured."""
-        return self._models.largest_ratio
-
     def _best_candidate(self) -> Candidate | None:
-        """The candidate of the highest bound above the target, after all gaps of a higher bound were forecast."""
+        """The candidate of the largest expected gain, after all gaps of a higher bound than any were forecast."""
         while True:
-            candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
-            if not self._best:  # without a target, what is no better than so much is no reason to measure it
-                candidates = [candidate for candidate in candidates if not candidate.is_bound] or candidates
-            largest = max((candidate.bound for candidate in candidates), default=0.0)
-            ties = (candidate for candidate in candidates if candidate.bound == largest)
-            best = max(ties, key=lambda candidate: candidate.rank, default=None)
-            if best is not None and best.bound <= self._target:
-                best = None
-            if not (self._forecast_gap(best) or (best is not None and self._forecast_neighbour(best))):
-                return best and self._smallest_of_ties(self._most_promising(best))
+            best = self._highest_bound()
+            if self._forecast_gap(best):
+                continue
+            if best is None:
+                return None
+            if not self._forecast_neighbour(best):
+                return self._smallest_of_ties(self._most_promising(best))
+
+    def _highest_bound(self) -> Candidate | None:
+        """The candidate of the highest bound above the target."""
+        candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
+        if not self._best:  # without a target, a bound is no reason to measure unless there is nothing else
+            candidates = [candidate for candidate in candidates if not candidate.is_bound] or candidates
+        largest = max((candidate.bound for candidate in candidates), default=0.0)
+        if largest <= self._target:
+            return None
+        # Ranks take time to make, so only ties have theirs made.
+        ties = [candidate for candidate in candidates if candidate.bound == largest]
+        return max(ties, key=lambda candidate: candidate.rank)
 
     def _most_promising(self, best: Candidate) -> Candidate:
         """The candidate above the target of the largest expected gain, as of configurations of engines (`MeasureNext`).
@@ -245,10 +270,14 @@ class _BranchAndBound:
         """
         if best.is_bound or not self._best:
             return best
-        open_cells = (cell for cell in self._cells if (first := cell.best()) is not None and first.bound > self._target)
-        candidates = [candidate for cell in open_cells for candidate in cell.open_candidates()]
-        exact = (each for each in candidates if each.bound > self._target and not each.is_bound)
-        return max(exact, key=lambda each: (each.expected_gain(self._best), each.rank))
+        exact = []
+        for cell in self._cells:
+            first = cell.best()
+            if first is not None and first.bound > self._target:
+                for candidate in cell.open_candidates():
+                    if candidate.bound > self._target and not candidate.is_bound:
+                        exact.append(candidate)
+        return max(exact, key=lambda candidate: (candidate.expected_gain(self._best), candidate.rank))
 
     def _smallest_of_ties(self, best: Candidate) -> Candidate:
         """The candidate of the smallest batch in the cell of the best whose bound is within the noise of that.
@@ -256,12 +285,15 @@ class _BranchAndBound:
         It takes less time to measure, and of those that tie it is the answer; a larger one is measured after it only if
         its bound is above the target then.
         """
-        ties = [
-            candidate
-            for candidate in best.cell.open_candidates()
-            if candidate.bound >= best.bound * (1.0 - self._noise) and candidate.is_bound <= best.is_bound
-        ]
-        return min(ties, key=lambda tie: tie.position) if self._noise else best
+        if not self._noise:
+            return best
+        lowest = best.bound * (1.0 - self._noise)
+        ties = []
+        for candidate in best.cell.open_candidates():
+            # In place of an exact forecast no bound is taken.
+            if candidate.bound >= lowest and (best.is_bound or not candidate.is_bound):
+                ties.append(candidate)
+        return min(ties, key=lambda tie: tie.position)
 
     def _forecast_gap(self, best: Candidate | None) -> bool:
         """Forecast in the most promising gap whose bound is above the target and above `best`; False without one."""
@@ -288,24 +320,23 @@ class _BranchAndBound:
     def _untried_use(self) -> Candidate | None:
         """The best candidate of a simple use of the cluster of which nothing was measured, if it may be the best.
 
-        Measurements of pipelines tell little of one session: so the estimate may err by as much as before the first of
+        Measurements of pipelines say little of one session: so the estimate may err by as much as before the first of
         them. One that is no better than the best whatever it errs is not tried.
         """
+        worth = self._best * exp(-SIGMA_ALL)
         for use in self._uses:
-            worth = self._best * exp(-SIGMA_ALL)
             self._survey_best_of(use, worth)
             cells = [cell for cell in self._cells if use.has(cell.cell[0])]
             if any(cell.measured_sizes for cell in cells):
                 continue
-            candidates = (
-                candidate
-                for cell in cells
-                for candidate in cell.open_candidates()
-                if candidate.forecast >= worth and not (candidate.is_bound and candidate.bound <= self._target)
-            )
-            best = max(candidates, key=lambda candidate: candidate.forecast, default=None)
-            if best is not None:
-                return self._smallest_of_ties(best)
+            candidates = []
+            for cell in cells:
+                for candidate in cell.open_candidates():
+                    is_no_better = candidate.is_bound and candidate.bound <= self._target
+                    if candidate.forecast >= worth and not is_no_better:
+                        candidates.append(candidate)
+            if candidates:
+                return self._smallest_of_ties(max(candidates, key=lambda candidate: candidate.forecast))
         return None
 
     def _survey_best_of(self, use: SimpleUse, worth: float) -> None:
@@ -318,18 +349,16 @@ class _BranchAndBound:
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""
-        lowest = self._best * (1.0 - self._noise) / self._models.scores.elsewhere[0]
-        for cell in [cell for cell in self._waiting if cell.limit >= lowest]:
-            if cell.cell[0].n_devices < self._best_n_devices:
+        lowest = self._best * (1.0 - self._noise)
+        lowest_limit = lowest / self._models.scores.elsewhere[0]
+        for cell in list(self._waiting):  # `survey` removes cells from it
+            if cell.limit >= lowest_limit and cell.cell[0].n_devices < self._best_n_devices:
                 self.survey(cell)
-        ties = [
-            candidate
-            for cell in self._cells
-            for candidate in cell.open_candidates()
-            if candidate.knobs.n_devices < self._best_n_devices
-            and candidate.knobs.n_devices not in self._simpler_tried
-            and candidate.expected >= self._best * (1.0 - self._noise)
-        ]
+        ties = []
+        for cell in self._cells:
+            n_devices = cell.cell[0].n_devices  # of all sizes of the cell
+            if n_devices < self._best_n_devices and n_devices not in self._simpler_tried:
+                ties += [candidate for candidate in cell.open_candidates() if candidate.expected >= lowest]
         simplest = min(ties, key=lambda tie: (tie.knobs.n_devices, -tie.expected), default=None)
         if simplest is not None and not simplest.is_bound:
             self._simpler_tried.add(simplest.knobs.n_devices)

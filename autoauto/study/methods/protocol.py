@@ -60,9 +60,11 @@ class Observation(NamedTuple):
 
 def observation_of(trial: Trial, objectives: Objectives) -> Observation:
     """A trial as a method sees it."""
-    is_scored = trial.fits or trial.ended_early
-    score, *others = scores_of(objectives, trial.values or values_of(objectives, trial)) if is_scored else (None,)
-    return Observation(score, trial.was_measured, tuple(others), trial.violation if trial.runs else -inf)
+    violation = trial.violation if trial.runs else -inf
+    if not (trial.fits or trial.ended_early):
+        return Observation(None, trial.was_measured, violation=violation)
+    score, *others = scores_of(objectives, trial.values or values_of(objectives, trial))
+    return Observation(score, trial.was_measured, tuple(others), violation)
 
 
 def constraint_ratio(violation: float) -> float:
@@ -139,6 +141,21 @@ Proposals = Generator[Proposal, Observation | None, None]
 """A method that runs: see the top of this file."""
 
 
+def next_proposal(
+    send: Callable[[Observation | None], Proposal], observation: Observation | None = None
+) -> Proposal | None:
+    """The next proposal of a method; None at its end.
+
+    Args:
+        send: of the method.
+        observation: of its last proposal; None before the first, and of a proposal without a configuration.
+    """
+    try:
+        return send(observation)
+    except StopIteration:
+        return None
+
+
 class Proposer(NamedTuple):
     """A method that has not started.
 
@@ -157,18 +174,17 @@ def followed_by(method: Proposer, last: Knobs) -> Proposer:
     """The method, and after it one more configuration, unless that is known by then or not part of the space."""
 
     def start(space: SearchSpace, known: Mapping[Knobs, Observation]) -> Proposals:
-        proposals, proposed = method.start(space, known), set(known)
-        observation, proposal = None, Proposal(None, 0, 1)
-        while True:
-            try:
-                proposal = proposals.send(observation)
-            except StopIteration:
-                break
+        proposals = method.start(space, known)
+        proposed = set(known)
+        observation: Observation | None = None
+        total = 1
+        while (proposal := next_proposal(proposals.send, observation)) is not None:
+            total = proposal.total
             if proposal.knobs is not None:
                 proposed.add(proposal.knobs)
             observation = yield proposal
         if last in space and last not in proposed:
-            yield Proposal(last, proposal.total, proposal.total)
+            yield Proposal(last, total, total)
 
     return Proposer(start, method.name)
 
@@ -197,13 +213,10 @@ def limited(method: Proposer, most: int | None) -> Proposer:
         return method
 
     def start(space: SearchSpace, known: Mapping[Knobs, Observation]) -> Proposals:
-        proposals, n_measured = method.start(space, known), sum(each.measured for each in known.values())
+        proposals = method.start(space, known)
+        n_measured = sum(each.measured for each in known.values())
         observation: Observation | None = None
-        while n_measured < most:
-            try:
-                proposal = proposals.send(observation)
-            except StopIteration:
-                return
+        while n_measured < most and (proposal := next_proposal(proposals.send, observation)) is not None:
             observation = yield proposal
             n_measured += observation is not None and observation.measured
 
@@ -213,12 +226,8 @@ def limited(method: Proposer, most: int | None) -> Proposer:
 def drive(proposals: Proposals, observe: Callable[[Knobs], Observation]) -> None:
     """Run a method to its end; `observe` gives the observation of a configuration."""
     observation: Observation | None = None
-    while True:
-        try:
-            knobs = proposals.send(observation).knobs
-        except StopIteration:
-            return
-        observation = None if knobs is None else observe(knobs)
+    while (proposal := next_proposal(proposals.send, observation)) is not None:
+        observation = None if proposal.knobs is None else observe(proposal.knobs)
 
 
 ExpectedScore = Callable[[Knobs], float | None]
@@ -249,17 +258,18 @@ def lookahead(
         expected_score: by default every configuration is expected to work.
         n_configurations: how many to return; fewer when the method ends before.
     """
-    proposals, coming = start(), dict[Knobs, Observation]()
+    proposals = start()
+    coming: dict[Knobs, Observation] = {}
     observation: Observation | None = None
-    while len(coming) < n_configurations:
-        try:
-            knobs = proposals.send(observation).knobs
-        except StopIteration:
-            break
+    while len(coming) < n_configurations and (proposal := next_proposal(proposals.send, observation)) is not None:
+        knobs = proposal.knobs
         if knobs is None:
             observation = None
-            continue
-        if knobs not in known and knobs not in coming:
-            coming[knobs] = Observation(1.0 if expected_score is None else expected_score(knobs), measured=True)
-        observation = known[knobs] if knobs in known else coming[knobs]
+        elif knobs in known:
+            observation = known[knobs]
+        else:
+            if knobs not in coming:
+                score = 1.0 if expected_score is None else expected_score(knobs)
+                coming[knobs] = Observation(score, measured=True)
+            observation = coming[knobs]
     return list(coming)

@@ -143,15 +143,21 @@ def predictor(
     """
     if survey is not None:
         return Predictor(lambda knobs, _=0.0: survey([knobs])[0], survey=survey)
-    by_throughput = objective_tuple(objectives)[0].is_throughput
-    forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by if by_throughput else None)
+    if not objective_tuple(objectives)[0].is_throughput:  # they are bounds of throughput
+        is_bounded_by = step_bounds = None
+    upper_bound = upper_bound or _unknown
+    forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by)
     refine = _refiner(expect, objectives, upper_bound)
-    limit = _limiter(step_bounds if by_throughput else None)
+    limit = _limiter(step_bounds or _unknown)
     return Predictor(forecast, limit, refine, memory_never_falls=memory_never_falls)
 
 
+def _unknown(knobs: Knobs) -> None:
+    """The bound of a configuration where none costs less than its estimate."""
+
+
 def _forecaster(
-    expect: Expect, objectives: Objectives, upper_bound: ExpectBound | None, is_bounded_by: IsBoundedBy | None
+    expect: Expect, objectives: Objectives, upper_bound: ExpectBound, is_bounded_by: IsBoundedBy | None
 ) -> Predict:
     known: dict[Knobs, Forecast] = {}
     bounds: dict[Knobs, float] = {}
@@ -159,23 +165,24 @@ def _forecaster(
     def forecast(knobs: Knobs, worth: float = 0.0) -> Forecast:
         if knobs in known:
             return known[knobs]
+        # First what costs least: a bound that was made before, one at this worth, one of the score, the estimate.
         if bounds.get(knobs, inf) > worth and is_bounded_by is not None and worth and is_bounded_by(knobs, worth):
             bounds[knobs] = worth
         if bounds.get(knobs, inf) <= worth:
             return Forecast(bounds[knobs], 0.0, is_bound=True)
-        best = None if upper_bound is None else upper_bound(knobs)
+        best = upper_bound(knobs)
         known[knobs] = _forecast(best or expect(knobs), objectives, is_bound=best is not None)
         return known[knobs]
 
     return forecast
 
 
-def _limiter(step_bounds: Callable[[Knobs], StepBounds | None] | None) -> Callable[[Knobs], float]:
+def _limiter(step_bounds: Callable[[Knobs], StepBounds | None]) -> Callable[[Knobs], float]:
     """A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast."""
 
     @cache
     def limit(knobs: Knobs) -> float:
-        best = None if step_bounds is None else step_bounds(knobs)
+        best = step_bounds(knobs)
         if best is None:
             return inf
         return 0.0 if best.excess > MAX_MEMORY_DOUBT else best.samples_per_s
@@ -183,12 +190,12 @@ def _limiter(step_bounds: Callable[[Knobs], StepBounds | None] | None) -> Callab
     return limit
 
 
-def _refiner(expect: Expect, objectives: Objectives, upper_bound: ExpectBound | None) -> Callable[[Knobs], Forecast]:
+def _refiner(expect: Expect, objectives: Objectives, upper_bound: ExpectBound) -> Callable[[Knobs], Forecast]:
     """Makes a forecast tighter: by what was measured since if that says less, else by `expect`."""
     last: dict[Knobs, float] = {}
 
     def refine(knobs: Knobs) -> Forecast:
-        best = None if upper_bound is None else upper_bound(knobs)
+        best = upper_bound(knobs)
         if best is not None:
             forecast = _forecast(best, objectives, is_bound=True)
             if forecast.score is None or forecast.score < last.get(knobs, inf) * (1.0 - MIN_REFINEMENT):
@@ -200,8 +207,7 @@ def _refiner(expect: Expect, objectives: Objectives, upper_bound: ExpectBound | 
 
 
 def _forecast(trial: Trial, objectives: Objectives, *, is_bound: bool = False) -> Forecast:
-    objective = objective_tuple(objectives)[0]
-    expected = objective.score(objective.of(trial)) if trial.runs else None
+    expected = objective_tuple(objectives)[0].score_of(trial) if trial.runs else None
     is_unsupported = trial.status is Status.UNSUPPORTED
     return Forecast(
         expected, trial.excess, min(trial.violation, MAX_VIOLATION), is_bound and trial.runs, is_unsupported

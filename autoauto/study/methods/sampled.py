@@ -13,6 +13,7 @@ from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Proposal, Proposals
+from autoauto.study.store.study import without_optuna_log
 
 T = TypeVar("T")
 
@@ -26,7 +27,8 @@ def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_obj
     A configuration that is drawn again costs nothing, and one that fits no plan does not count. The sampler has its own
     study in memory: it needs a fixed random seed, so that a search that is resumed draws the same configurations again.
     """
-    study = _study_in_memory(sampler, n_objectives)
+    with without_optuna_log():
+        study = optuna.create_study(sampler=sampler, directions=["maximize"] * n_objectives)
     measured: set[Knobs] = set()
     for _ in range(MAX_DRAWS_PER_MEASUREMENT * min(n_measurements, space.n_configurations)):
         if len(measured) >= n_measurements:
@@ -47,16 +49,6 @@ def sampled(space: SearchSpace, sampler: BaseSampler, n_measurements: int, n_obj
             if len(scores) < n_objectives:  # `lookahead` assumes the first score only
                 scores = scores[:1] * n_objectives
             study.tell(trial, scores)
-
-
-def _study_in_memory(sampler: BaseSampler, n_objectives: int) -> optuna.Study:
-    """A study in memory, created without log lines of Optuna."""
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        return optuna.create_study(sampler=sampler, directions=["maximize"] * n_objectives)
-    finally:
-        optuna.logging.set_verbosity(verbosity)
 
 
 def _draw(trial: Trial, space: SearchSpace) -> Knobs | None:

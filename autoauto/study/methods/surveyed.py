@@ -5,7 +5,7 @@ So the best is that of the whole space, and so is the front of what GPUs give an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import islice
 from math import inf
 
@@ -26,11 +26,16 @@ _COUNTS = ("n_ipu", "replicas", "batch_size")
 
 
 class Survey:
-    """The forecasts of cells as the search asks them, each made once.
+    """Forecasts of whole cells, each made once.
+
+    Args:
+        forecasts: makes the trials of a cell, without plans.
+        objective: scores them.
+        exceeds: see below.
 
     Attributes:
-        exceeds: whether a measurement gives a score or more, where arrivals are simulated and forecasts are upper
-            bounds; None where it gives what the forecast says.
+        exceeds: says whether a measurement gives a score or more, where arrivals are simulated and forecasts are upper
+            bounds; None where a measurement gives what the forecast says.
         fitting: all forecasts so far that fit and meet the constraints, without plans.
     """
 
@@ -40,14 +45,13 @@ class Survey:
         objective: Objective,
         exceeds: Callable[[Knobs, float], bool] | None = None,
     ) -> None:
-        """Take what makes the trials of a cell, without plans, what scores them, and what tells more of bounds."""
         self._forecasts, self._objective, self.exceeds = forecasts, objective, exceeds
         self._known: dict[Knobs, Forecast] = {}
         self.fitting: list[Trial] = []
 
     @property
     def counts_devices(self) -> bool:
-        """Whether the fewest devices are searched."""
+        """True if the fewest devices are searched."""
         return self._objective is Objective.DEVICES
 
     @property
@@ -67,19 +71,15 @@ class Survey:
 
     @property
     def front(self) -> list[Trial]:
-        """Of all that were made, see `users_front`; none where forecasts do not tell what users get."""
-        return users_front(self.fitting) if not self.simulates else []
+        """The `users_front` of all forecasts so far; empty where arrivals are simulated, which forecasts only bound."""
+        return [] if self.simulates else users_front(self.fitting)
 
     def _forecast(self, trial: Trial) -> Forecast:
         score = self._objective.worth(trial) if trial.runs else None
         return Forecast(score, trial.excess, trial.violation, unsupported=trial.status is Status.UNSUPPORTED)
 
 
-def surveyed(
-    space: SearchSpace,
-    known: Mapping[Knobs, Observation],
-    survey: Callable[[Sequence[Knobs]], Sequence[Forecast]],
-) -> Proposals:
+def surveyed(space: SearchSpace, known: Mapping[Knobs, Observation], survey: Survey) -> Proposals:
     """Measure the best forecasts until none is above the best measurement, then the best of every other choice.
 
     At last the simplest that is not told apart from the best. Where arrivals are simulated, forecasts are bounds: those
@@ -87,48 +87,59 @@ def surveyed(
 
     Other choices are the values of all knobs but counts, and pipelines of one stage: they say why others lost.
     """
-    cells, forecasts = space.cells, dict[Knobs, Forecast]()
-    for number, cell in enumerate(cells):
-        yield Proposal(None, number, len(cells), cell[0])
-        forecasts.update(zip(cell, survey(cell), strict=True))
-    working = [knobs for knobs, forecast in forecasts.items() if forecast.works]
-    ranked = sorted(working, key=lambda knobs: _score(forecasts[knobs]), reverse=True)
+    n_cells = len(space.cells)
+    forecasts = yield from forecast_all(space, survey)
+    expected = {knobs: forecast.score or 0.0 for knobs, forecast in forecasts.items() if forecast.works}
+    ranked = sorted(expected, key=expected.__getitem__, reverse=True)
     scores = {knobs: observation.score or 0.0 for knobs, observation in known.items()}
 
     def measured(knobs: Knobs) -> Proposals:
         if knobs not in scores:
-            observation = yield Proposal(knobs, len(cells), len(cells))
-            scores[knobs] = (observation.score if observation else None) or 0.0
+            observation = yield Proposal(knobs, n_cells, n_cells)
+            assert observation is not None
+            scores[knobs] = observation.score or 0.0
 
-    exceeds = survey.exceeds if isinstance(survey, Survey) else None
+    exceeds = survey.exceeds
     for knobs in islice(ranked, None if exceeds else PATIENCE):
         best = max(scores.values(), default=0.0)
-        if _score(forecasts[knobs]) * (1 - CLOSE) <= best:
+        if expected[knobs] * (1 - CLOSE) <= best:
             break
+        # One simulation at the throughput of the best costs less than searching for the configuration's own.
         if exceeds and best and knobs not in scores:
-            yield Proposal(None, len(cells), len(cells), knobs)
+            yield Proposal(None, n_cells, n_cells, knobs)
             if not exceeds(knobs, best):
                 continue
         yield from measured(knobs)
     for knobs in islice(_best_of_choices(ranked), N_COMPARED if exceeds else None):
         yield from measured(knobs)
-    if ranked and "tensor_parallel" in ranked[0].values:  # the answer, where its margin is smaller than its error
+    # The margin of the best may be smaller than the error of forecasts: then a simpler one is the answer.
+    if ranked and "tensor_parallel" in ranked[0].values:
         kinds: dict[object, Knobs] = {}
-        for knobs in ranked:  # the best batch size of each
-            kinds.setdefault((knobs.session, knobs.mode, knobs.n_ipu), knobs)
-        yield from measured(simplest_of_tie(ranked[0], {knobs: _score(forecasts[knobs]) for knobs in kinds.values()}))
+        for knobs in ranked:
+            kinds.setdefault((knobs.session, knobs.mode, knobs.n_ipu), knobs)  # the best batch size of each
+        yield from measured(simplest_of_tie(ranked[0], {knobs: expected[knobs] for knobs in kinds.values()}))
     if not any(scores.values()):
-        for knobs in islice(sorted(forecasts, key=lambda knobs: distance(forecasts[knobs])), PATIENCE):
+        for knobs in nearest(forecasts):
             yield from measured(knobs)
 
 
-def _score(forecast: Forecast) -> float:
-    return forecast.score or 0.0
+def forecast_all(space: SearchSpace, survey: Survey) -> Generator[Proposal, Observation | None, dict[Knobs, Forecast]]:
+    """Forecast every cell of a space, with a proposal for the progress of each; returns all forecasts."""
+    cells, forecasts = space.cells, dict[Knobs, Forecast]()
+    for number, cell in enumerate(cells):
+        yield Proposal(None, number, len(cells), cell[0])
+        forecasts.update(zip(cell, survey(cell), strict=True))
+    return forecasts
 
 
-def distance(forecast: Forecast) -> tuple[bool, bool, float]:
-    """Smaller for what is nearer to working: first what runs, last what no size makes run."""
-    return forecast.unsupported, forecast.score is None, forecast.shortfall
+def nearest(forecasts: Mapping[Knobs, Forecast]) -> list[Knobs]:
+    """The `PATIENCE` configurations nearest to working: first those that run, last those that no size makes run."""
+
+    def distance(knobs: Knobs) -> tuple[bool, bool, float]:
+        forecast = forecasts[knobs]
+        return forecast.unsupported, forecast.score is None, forecast.shortfall
+
+    return sorted(forecasts, key=distance)[:PATIENCE]
 
 
 def _best_of_choices(ranked: Sequence[Knobs]) -> Iterator[Knobs]:
@@ -139,7 +150,8 @@ def _best_of_choices(ranked: Sequence[Knobs]) -> Iterator[Knobs]:
     seen: set[tuple[str, object]] = set()
     for knobs in kinds.values():
         choices = {(name, value) for name, value in knobs.values.items() if name not in _COUNTS}
-        choices |= {("n_ipu", 1)} if knobs.n_ipu == 1 else set()
+        if knobs.n_ipu == 1:
+            choices.add(("n_ipu", 1))
         if not choices <= seen:
             seen |= choices
             yield knobs
@@ -149,10 +161,9 @@ def users_front(trials: Sequence[Trial]) -> list[Trial]:
     """Of trials that generate text those that no other beats in tokens/s of a GPU and of a user, the fastest first."""
     front: list[Trial] = []
     most = 0.0
-    for between_s, less, number in sorted(
-        (t.tokens.tpot_s or inf, -t.device_samples_per_s, i) for i, t in enumerate(trials)
-    ):
-        if -less > most and between_s < inf:
-            most = -less
-            front.append(trials[number])
+    # From the fastest for a user on, a trial is on the front if it gives more of a GPU than all before it.
+    for trial in sorted(trials, key=lambda each: (each.tokens.tpot_s or inf, -each.device_samples_per_s)):
+        if trial.device_samples_per_s > most and trial.tokens.tpot_s:
+            most = trial.device_samples_per_s
+            front.append(trial)
     return front

@@ -54,7 +54,7 @@ class DashboardFiles:
 
     @through_restarts
     def shows(self, digest: str) -> bool:
-        """Whether the content with this digest was written completely, and the files still exist."""
+        """True if the content with this digest was written completely, and the files still exist."""
         known = self.backend.get_study_system_attrs(self.study_id).get(_DIGEST)
         return bool(known == digest and any(self._folder.iterdir()))
 

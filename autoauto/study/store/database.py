@@ -153,7 +153,7 @@ def existing_engine(storage: str) -> Engine:
 
 
 def in_memory(storage: str) -> bool:
-    """Whether a URL is that of a database in memory, which is lost with its connection.
+    """True if a URL is that of a database in memory, which is lost with its connection.
 
     Raises:
         BadInput: it is no database URL.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from optuna import Study
@@ -18,8 +18,12 @@ from autoauto.study.store.database import database_of, through_restarts
 # Tables of Optuna without its types, which would refuse values that were edited.
 _TRIALS = table(
     "trials",
-    *map(column, ("trial_id", "study_id", "number", "state")),
-    *(column(name, DateTime) for name in ("datetime_start", "datetime_complete")),
+    column("trial_id"),
+    column("study_id"),
+    column("number"),
+    column("state"),
+    column("datetime_start", DateTime),
+    column("datetime_complete", DateTime),
 )
 _OF_STUDY = _TRIALS.c.study_id == bindparam("study")
 _NUMBERED = select(_TRIALS).where(
@@ -70,20 +74,27 @@ def rows_of(storage: RDBStorage, study_id: int, numbers: range = range(2**31)) -
         trials = connection.execute(_NUMBERED.order_by(_TRIALS.c.number), some).all()
         ids = [trial.trial_id for trial in trials]
         these = {"study": study_id, "low": min(ids, default=0), "high": max(ids, default=-1)}
-        scalars, params, distributions, values, system = (
-            connection.execute(query, these).all() for query in (_SCALARS, _PARAMS, _DISTRIBUTIONS, _VALUES, _SYSTEM)
-        )
-    # Between these ids may be trials with other numbers, begun by other processes: what is told of them is left out.
+        scalars = connection.execute(_SCALARS, these).all()
+        params = connection.execute(_PARAMS, these).all()
+        distributions = connection.execute(_DISTRIBUTIONS, these).all()
+        values = connection.execute(_VALUES, these).all()
+        system = connection.execute(_SYSTEM, these).all()
+    # Between these ids may be trials with other numbers, begun by other processes: their rows are made, and left out.
     rows = defaultdict(dict, {trial.trial_id: _trial_cells(trial) for trial in trials})
+    # A cell of the table of trials is not replaced by an attribute of its name.
     for (trial_id, name, _), value in zip(scalars, _parsed(row[2] for row in scalars), strict=True):
         rows[trial_id].setdefault(name, value)
     external = {name: json_to_distribution(distribution).to_external_repr for name, distribution in distributions}
     for trial_id, name, value in params:
         rows[trial_id][name] = _external(external[name], value)
     for trial_id, objective, value, kind in values:
-        rows[trial_id][f"value_{objective}" if objective else "value"] = _INFINITE.get(kind, value)
+        name = f"value_{objective}" if objective else "value"
+        rows[trial_id][name] = _INFINITE.get(kind, value)
     for (trial_id, name, _), value in zip(system, _parsed(row[2] for row in system), strict=True):
-        rows[trial_id] |= {"reason": value} if name == "reason" else {"constraint": _largest(value)}
+        if name == "reason":
+            rows[trial_id]["reason"] = value
+        else:
+            rows[trial_id]["constraint"] = _largest(value)
     return [rows[trial.trial_id] for trial in trials]
 
 
@@ -110,8 +121,7 @@ def _largest(violations: Any) -> Any:
 
 def _trial_cells(trial: Row[Any]) -> dict[str, Any]:
     """The cells from the table of trials; its times are UTC."""
-    times = (trial.datetime_start, trial.datetime_complete)
-    start, complete = (None if time is None else time.replace(tzinfo=UTC) for time in times)
+    start, complete = _with_zone(trial.datetime_start), _with_zone(trial.datetime_complete)
     return {
         "number": trial.number,
         "state": trial.state,
@@ -123,6 +133,10 @@ def _trial_cells(trial: Row[Any]) -> dict[str, Any]:
     }
 
 
+def _with_zone(utc: datetime | None) -> datetime | None:
+    return None if utc is None else utc.replace(tzinfo=UTC)
+
+
 def _parsed(values: Iterable[str]) -> list[Any]:
     """JSON values, parsed in one call because that is quicker; one by one where one of them is none."""
     texts = list(values)
@@ -130,7 +144,9 @@ def _parsed(values: Iterable[str]) -> list[Any]:
         together = list(json.loads(f"[{','.join(texts)}]"))
     except (TypeError, ValueError):
         together = []
-    return together if len(together) == len(texts) else list(map(_parsed_alone, texts))
+    if len(together) == len(texts):
+        return together
+    return list(map(_parsed_alone, texts))  # one that was edited may be none, or look like several
 
 
 def _parsed_alone(text: Any) -> Any:

@@ -36,7 +36,7 @@ from autoauto.study.store.database import (
     through_restarts,
 )
 from autoauto.study.store.trial_storage import TrialStorage
-from autoauto.study.store.trials import finished_trials, stored_trials
+from autoauto.study.store.trials import stored_trials
 
 REQUEST = "request"
 """The attribute of a study that holds its `SearchRequest` as JSON, of which workers open the problem."""
@@ -184,21 +184,20 @@ def note_space(study: Study, space: SearchSpace) -> str | None:
 
     A study may be resumed in a wider or narrower space: its trials inside the new space count, and none is deleted.
     """
-    now, known = _values_of(space), attributes_of(study).get(SPACE)
+    now = _values_of(space)
+    known = attributes_of(study).get(SPACE)
     set_attribute(study, SPACE, json.dumps(now))
     before = _values_of(read_space(known)) if known else now
-    changes = [
-        f"{name} was {format_values(before[name])}, is {format_values(now[name])}"
-        for name in now
-        if name in before and before[name] != now[name]
-    ]
-    trials, n_foreign = finished_trials(study), stored_trials(study).n_foreign
+    changes = []
+    for name, values in now.items():
+        if name in before and before[name] != values:
+            changes.append(f"{name} was {format_values(before[name])}, is {format_values(values)}")
+    stored = stored_trials(study)
+    trials, n_foreign = stored.finished, stored.n_foreign
     lines = []
     if n_foreign:
-        lines.append(
-            f"{n_foreign:,} trial{'s' * (n_foreign > 1)} of study {study.study_name} left out: of another "
-            "program, or edited"
-        )
+        noun = "trial" if n_foreign == 1 else "trials"
+        lines.append(f"{n_foreign:,} {noun} of study {study.study_name} left out: of another program, or edited")
     if changes and trials:
         n_inside = sum(knobs in space for knobs in trials)
         lines.append(
@@ -221,7 +220,10 @@ def note_answer(study: Study, winner: Trial | None) -> None:
 
 def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
     """The values of every knob, but for those that other sessions vary, and the texts of the constraints."""
-    others = SESSION_KNOBS.keys() - {"runtime", *(knob.name for kind in space.grid.sessions for knob in kind.knobs)}
+    own = {"runtime"}
+    for kind in space.sessions:
+        own.update(knob.name for knob in kind.knobs)
+    others = SESSION_KNOBS.keys() - own
     values = {name: list(values) for name, values in space.pairs if name not in others or not values}
     return values | {"constraints": [constraint.text for constraint in space.constraints]}
 
@@ -277,7 +279,7 @@ class StoredStudy(NamedTuple):
 
     @property
     def state(self) -> str:
-        """Whether the last search has stored its answer; one that has not still runs, or was interrupted."""
+        """The state of the last search: "unfinished" if it runs or was interrupted, "unknown" before the first."""
         if ANSWER not in self.attributes:
             return "unknown"
         return "unfinished" if self.attributes[ANSWER] is None else "finished"
@@ -291,9 +293,12 @@ class StoredStudy(NamedTuple):
     @property
     def newest(self) -> datetime:
         """When its last search began, or its last trial ended."""
-        started = self.attributes.get(STARTED)
-        times = [datetime.fromisoformat(started)] if started else []
-        return max([*times, *([self.last_trial] if self.last_trial else [])], default=datetime.min.replace(tzinfo=UTC))
+        times = []
+        if started := self.attributes.get(STARTED):
+            times.append(datetime.fromisoformat(started))
+        if self.last_trial is not None:
+            times.append(self.last_trial)
+        return max(times, default=datetime.min.replace(tzinfo=UTC))
 
 
 @reads
@@ -308,12 +313,13 @@ def list_studies(storage: str) -> list[StoredStudy]:
     of_study: dict[int, dict[str, Any]] = defaultdict(dict)
     for study_id, key, value in attributes:
         of_study[study_id][key] = json.loads(value)
-    counts = {study_id: (n_trials, last and last.replace(tzinfo=UTC)) for study_id, n_trials, last in trials}
-    stored = [
-        StoredStudy(name, of_study[study_id], *counts.get(study_id, (0, None)))
-        for study_id, name in sorted(studies, reverse=True)
-        if "objective" in of_study[study_id]
-    ]
+    n_trials = {study_id: n for study_id, n, _ in trials}
+    last_trials = {study_id: last.replace(tzinfo=UTC) for study_id, _, last in trials if last is not None}
+    stored = []
+    for study_id, name in sorted(studies, reverse=True):
+        if "objective" in of_study[study_id]:  # other programs' studies have none
+            n, last = n_trials.get(study_id, 0), last_trials.get(study_id)
+            stored.append(StoredStudy(name, of_study[study_id], n, last))
     return sorted(stored, key=lambda study: study.newest, reverse=True)
 
 
@@ -334,7 +340,8 @@ def find_study(storage: str, part: str | None) -> tuple[str, str]:
     Raises:
         BadInput: there is no such database, none of its studies is meant, or several are.
     """
-    names, where = [study.name for study in list_studies(storage)], shown_storage(storage)
+    names = [study.name for study in list_studies(storage)]
+    where = shown_storage(storage)
     if part is None and names:
         return names[0], f"the latest of {len(names):,} in {where}"
     if part is None:
@@ -350,5 +357,7 @@ def find_study(storage: str, part: str | None) -> tuple[str, str]:
 
 
 def _named(names: Sequence[str]) -> str:
-    others = f" and {len(names) - _MAX_NAMED:,} more" if len(names) > _MAX_NAMED else ""
-    return ", ".join(names[:_MAX_NAMED]) + others
+    shown = ", ".join(names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        shown += f" and {len(names) - _MAX_NAMED:,} more"
+    return shown

@@ -264,9 +264,13 @@ class TrialStorage(RDBStorage):
 
     @override
     def get_n_trials(self, study_id: int, state: tuple[TrialState, ...] | TrialState | None = None) -> int:
-        states = (state,) if isinstance(state, TrialState) else state
+        where: list[ColumnElement[bool]] = []
+        if isinstance(state, TrialState):
+            where.append(TRIALS.c.state == state)
+        elif state is not None:
+            where.append(TRIALS.c.state.in_(state))
         with self.engine.connect() as connection:
-            n_trials = _n_trials(connection, study_id, *([] if states is None else [TRIALS.c.state.in_(states)]))
+            n_trials = _n_trials(connection, study_id, *where)
         if not n_trials:
             self.get_study_name_from_id(study_id)  # a KeyError where there is no such study
         return n_trials
@@ -387,23 +391,19 @@ def _local(utc: datetime | None) -> datetime | None:
 def _rows(trial: FrozenTrial, distributions: Distributions) -> dict[Table, list[dict[str, Any]]]:
     """The rows of what belongs to a trial by their table, without the id of the trial."""
     kinds = {value: kind for kind, value in _INFINITE.items()}
+    values: list[dict[str, Any]] = []
+    for objective, value in enumerate(trial.values or ()):
+        kind = kinds.get(value, FINITE)
+        stored = value if kind == FINITE else None
+        values.append({"objective": objective, "value": stored, "value_type": kind})
+    params: list[dict[str, Any]] = []
+    for name, distribution in distributions.items():
+        param = distribution.to_internal_repr(trial.params[name])
+        text = distribution_to_json(distribution)
+        params.append({"param_name": name, "param_value": param, "distribution_json": text})
     return {
-        VALUES: [
-            {
-                "objective": objective,
-                "value": None if value in kinds else value,
-                "value_type": kinds.get(value, FINITE),
-            }
-            for objective, value in enumerate(trial.values or ())
-        ],
-        PARAMS: [
-            {
-                "param_name": name,
-                "param_value": distribution.to_internal_repr(trial.params[name]),
-                "distribution_json": distribution_to_json(distribution),
-            }
-            for name, distribution in distributions.items()
-        ],
+        VALUES: values,
+        PARAMS: params,
         TRIAL_USER_ATTRIBUTES: _attributes(trial.user_attrs),
         TRIAL_SYSTEM_ATTRIBUTES: _attributes(trial.system_attrs),
     }
@@ -421,12 +421,11 @@ _BELONGINGS: Mapping[Table, ColumnElement[Any]] = {
 
 def _frozen(trial: Row[Any], belongings: Mapping[Table, Sequence[Row[Any]]]) -> FrozenTrial:
     """The trial of a row, and of the rows of what belongs to it."""
-    distributions = {row.param_name: json_to_distribution(row.distribution_json) for row in belongings[PARAMS]}
-    params = {row.param_name: row.param_value for row in belongings[PARAMS]}
-    user, system = (
-        {row.key: json.loads(row.value_json) for row in belongings[table]}
-        for table in (TRIAL_USER_ATTRIBUTES, TRIAL_SYSTEM_ATTRIBUTES)
-    )
+    params, distributions = {}, {}
+    for row in belongings[PARAMS]:
+        distribution = json_to_distribution(row.distribution_json)
+        distributions[row.param_name] = distribution
+        params[row.param_name] = distribution.to_external_repr(row.param_value)
     return FrozenTrial(
         number=trial.number,
         state=trial.state,
@@ -434,10 +433,10 @@ def _frozen(trial: Row[Any], belongings: Mapping[Table, Sequence[Row[Any]]]) -> 
         values=[_INFINITE.get(row.value_type, row.value) for row in belongings[VALUES]] or None,
         datetime_start=_local(trial.datetime_start),
         datetime_complete=_local(trial.datetime_complete),
-        params={name: distributions[name].to_external_repr(value) for name, value in params.items()},
+        params=params,
         distributions=distributions,
-        user_attrs=user,
-        system_attrs=system,
+        user_attrs=_read_attributes(belongings[TRIAL_USER_ATTRIBUTES]),
+        system_attrs=_read_attributes(belongings[TRIAL_SYSTEM_ATTRIBUTES]),
         intermediate_values={
             row.step: _INFINITE.get(row.intermediate_value_type, row.intermediate_value)
             for row in belongings[INTERMEDIATE_VALUES]
@@ -448,6 +447,10 @@ def _frozen(trial: Row[Any], belongings: Mapping[Table, Sequence[Row[Any]]]) -> 
 
 def _attributes(attributes: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [{"key": key, "value_json": json.dumps(value)} for key, value in attributes.items()]
+
+
+def _read_attributes(rows: Iterable[Row[Any]]) -> dict[str, Any]:
+    return {row.key: json.loads(row.value_json) for row in rows}
 
 
 def _in_study(connection: Connection, study_id: int, trial: FrozenTrial) -> Distributions:
@@ -491,7 +494,8 @@ def _known(connection: Connection, study_id: int, names: Iterable[str]) -> Distr
 
 def _joined(known: CategoricalDistribution, other: CategoricalDistribution) -> CategoricalDistribution:
     """The categories of the first, then those that only the other has."""
-    return CategoricalDistribution((*known.choices, *(each for each in other.choices if each not in known.choices)))
+    new = [choice for choice in other.choices if choice not in known.choices]
+    return CategoricalDistribution((*known.choices, *new))
 
 
 def _rewrite(study_id: int, name: str, distribution: BaseDistribution) -> Update:

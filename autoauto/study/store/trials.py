@@ -65,22 +65,29 @@ def local_time(utc: datetime | None) -> datetime | None:
 
 
 def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
-    """The parameters of a trial of `knobs`, and the values that they may take in `space`, its own among them.
+    """The parameters of a trial of `knobs`, and the values that they may take in `space` or have in the trial.
 
-    The first knob of a session is always one: by it the trial is read back as that session.
-    Its own, since phases have one replica although all pipelines of their space may have more. Numbers have ranges, not
-    categories: Optuna refuses a study whose categories change, but a search may be resumed in a wider space.
+    A knob that has its default in the whole space is no parameter, but the first knob of a session always is: by it the
+    trial is read back as that session.
     """
     ranges: Ranges = {}
-    own, said = knobs.values, {*shown(knobs), *knobs.session.knobs[:1]}
+    own = knobs.values
+    always = {*shown(knobs), *knobs.session.knobs[:1]}
     for knob in COLUMNS:
-        values = [value for axis in KNOBS if axis.field == knob.name for value in space[axis.name]]
-        if knob.name in own and (knob in said or set(values) != {knob.default}):
+        if knob.name not in own:
+            continue
+        values: list[Any] = []
+        for axis in KNOBS:
+            if axis.field == knob.name:
+                values += space[axis.name]
+        if knob in always or set(values) != {knob.default}:
+            # The space may lack the trial's own: phases have one replica where all pipelines have more.
             ranges[knob.name] = _range(knob.domain, [*values, own[knob.name]])
     return ranges
 
 
 def _range(domain: Domain, values: Sequence[Any]) -> BaseDistribution:
+    """Numbers have ranges: Optuna refuses other categories, but a search may be resumed in a wider space."""
     if domain.stored:
         return CategoricalDistribution(domain.stored)
     if any(isinstance(value, str) for value in values):  # of each device, which are no range
@@ -96,23 +103,29 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives, origin: Orig
     FAIL when the measurement itself failed. The origin of its numbers is stored where it is not that of the study.
     """
     own = trial.knobs.values
-    params = {name: own[name] for name in ranges}
+    params: dict[str, Any] = {}
+    for name in ranges:
+        value = own[name]
+        params[name] = str(value) if isinstance(value, str) else value  # a word of an enumeration is a plain text
     attributes = {"status": str(trial.status), **_attributes(trial)}
     if origin is not None:
         attributes[ORIGIN] = str(origin)
-    long = {name: value for name, value in attributes.items() if len(str(value)) > N_SHOWN}
-    shown = {name: value for name, value in attributes.items() if name not in long}
-    if "reason" in long:
-        shown["reason"] = f"{trial.reason[: N_SHOWN - 1]}…"
+    system = {name: value for name, value in attributes.items() if len(str(value)) > N_SHOWN}
+    user = {name: value for name, value in attributes.items() if name not in system}
+    if "reason" in system:
+        user["reason"] = f"{trial.reason[: N_SHOWN - 1]}…"
+    if not trial.failed:
+        system["constraints"] = [_constraint(trial)]
     stored = create_trial(
         state=TrialState[trial.state],
         values=values_of(objectives, trial) if trial.fits else None,
-        params={name: str(value) if isinstance(value, str) else value for name, value in params.items()},
+        params=params,
         distributions=ranges,
-        user_attrs=shown,
-        system_attrs=long if trial.failed else {**long, "constraints": [_constraint(trial)]},
+        user_attrs=user,
+        system_attrs=system,
     )
-    stored.datetime_start, stored.datetime_complete = local_time(trial.started), local_time(trial.ended)
+    stored.datetime_start = local_time(trial.started)
+    stored.datetime_complete = local_time(trial.ended)
     return stored
 
 
@@ -135,7 +148,7 @@ def from_optuna(stored: FrozenTrial) -> Trial:
 
 
 def _from_optuna(stored: FrozenTrial) -> Trial:
-    attributes = {**stored.user_attrs, **stored.system_attrs}
+    attributes = {**stored.user_attrs, **stored.system_attrs}  # a long reason is whole in the latter
     cells = {
         "number": stored.number,
         "state": stored.state.name,
@@ -158,7 +171,8 @@ def _from_optuna(stored: FrozenTrial) -> Trial:
 def add_trial(study: Study, trial: FrozenTrial) -> int:
     """Write a trial that has ended; returns its number."""
     storage, study_id = database_of(study)
-    return storage.get_trial(storage.create_new_trial(study_id, trial)).number
+    trial_id = storage.create_new_trial(study_id, trial)
+    return storage.get_trial_number_from_id(trial_id)
 
 
 class StoredTrials(NamedTuple):
@@ -172,15 +186,30 @@ class StoredTrials(NamedTuple):
     own: list[Trial]
     n_foreign: int
 
+    @property
+    def finished(self) -> dict[Knobs, Trial]:
+        """The trials that did not fail, by configuration, oldest first; of a configuration with several the last.
+
+        Those with another origin than the study's are left out: a search compares numbers of one origin.
+        """
+        return {trial.knobs: trial for trial in self.own if not trial.failed and trial.origin is None}
+
 
 @reads
 def stored_trials(study: Study) -> StoredTrials:
     """The trials of a study that have ended, and how many are left out."""
-    rows = [row for row in trial_rows(study) if row["state"] not in _OPEN]
     n_objectives = _n_objectives(study)
-    trials = [own_trial(row, n_objectives) for row in rows]
-    own = [trial for trial in trials if trial is not None]
-    return StoredTrials(own, len(trials) - len(own))
+    own: list[Trial] = []
+    n_foreign = 0
+    for row in trial_rows(study):
+        if row["state"] in _OPEN:
+            continue
+        trial = own_trial(row, n_objectives)
+        if trial is None:
+            n_foreign += 1
+        else:
+            own.append(trial)
+    return StoredTrials(own, n_foreign)
 
 
 @through_restarts
@@ -197,23 +226,25 @@ def own_trial(row: Mapping[str, Any], n_objectives: int) -> Trial | None:
     """The trial of the cells of `trial_rows`; None where another program wrote or edited it."""
     if "status" not in row or row["state"] not in _ENDED or UNREADABLE in row.values():
         return None
-    values, numbers = _values(row), [row[name] for name in (*_NUMBERS, "constraint") if row.get(name) is not None]
+    values = _values(row)
+    numbers = [row[name] for name in (*_NUMBERS, "constraint") if row.get(name) is not None]
     if not all(isinstance(number, int | float) and not isnan(number) for number in (*values, *numbers)):
         return None
     try:
         trial = _trial(row, values)
     except (KeyError, TypeError, ValueError):
         return None
-    return None if trial.fits and len(values) != n_objectives else trial
+    if trial.fits and len(values) != n_objectives:
+        return None
+    return trial
 
 
 def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, Trial]:
-    """The trials that did not fail by configuration, oldest first, without their plans; only those in a given space.
-
-    Those with another origin than the study's are left out: a search compares numbers of one origin.
-    """
-    trials = {trial.knobs: trial for trial in read_trials(study) if not trial.failed and trial.origin is None}
-    return {knobs: trial for knobs, trial in trials.items() if space is None or knobs in space}
+    """The `StoredTrials.finished` of a study; only those in a given space."""
+    trials = stored_trials(study).finished
+    if space is None:
+        return trials
+    return {knobs: trial for knobs, trial in trials.items() if knobs in space}
 
 
 def engine_trials(study: Study) -> list[Trial]:
@@ -274,7 +305,9 @@ def knobs_of(params: Mapping[str, Any]) -> Knobs:
     Raises:
         KeyError: one is missing that every configuration has.
     """
-    params = {**params, "n_ipu": params["n_ipu"], "batch_size": params["batch_size"]}
+    for name in ("n_ipu", "batch_size"):
+        if name not in params:
+            raise KeyError(name)
     return Knobs(session=PlainSession(), **{name: _READERS[name](value) for name, value in params.items()})
 
 
@@ -285,16 +318,22 @@ def knobs_of_row(cells: Mapping[str, Any]) -> Knobs:
 
 def _attributes(trial: Trial) -> dict[str, Any]:
     """The attributes besides the status; never None."""
-    attributes: dict[str, Any] = {name: getattr(trial, name) for name in ("reason",) if trial.reason}
+    attributes: dict[str, Any] = {}
+    if trial.reason:
+        attributes["reason"] = trial.reason
     if trial.failed:
-        return attributes | ({"log": list(trial.log)} if trial.log else {})
+        if trial.log:
+            attributes["log"] = list(trial.log)
+        return attributes
     attributes |= numbers_of(trial)
     if trial.measured is not None:
         attributes |= describe_stages(trial.measured, STAGES)
     if trial.estimate is not None:
         attributes |= describe_stages(trial.estimate, ESTIMATED_STAGES)
     plan = trial.measured or trial.estimate
-    return attributes if plan is None else attributes | describe_plan(plan)
+    if plan is not None:
+        attributes |= describe_plan(plan)
+    return attributes
 
 
 def _constraint(trial: Trial) -> float:
@@ -305,9 +344,11 @@ def _constraint(trial: Trial) -> float:
     The trial holds it as a list in the system attribute "constraints", as samplers with a `constraints_func` write it:
     the dashboard (0.21) reads it and ignores what `trial.set_constraint` of Optuna 5 writes; Optuna reads both.
     """
-    if trial.runs:
-        return 0.0 if trial.violation == -inf else max(-MAX_VIOLATION, min(trial.violation, MAX_VIOLATION))
-    return trial.excess if trial.excess_bytes else 1.0
+    if not trial.runs:
+        return trial.excess if trial.excess_bytes else 1.0
+    if trial.violation == -inf:
+        return 0.0
+    return max(-MAX_VIOLATION, min(trial.violation, MAX_VIOLATION))
 
 
 STAGES, ESTIMATED_STAGES = "stages", "estimated_stages"
@@ -328,8 +369,9 @@ def describe_stages(plan: Plan | PhasedPlan, name: str) -> dict[str, Any]:
     parts: Sequence[Stage | Phase] = plan.stages if isinstance(plan, Plan) else plan.phases
     described: dict[str, Any] = {name: [{**asdict(part), "total_bytes": part.total_bytes} for part in parts]}
     if plan.other_plans:
-        others = (describe_plan(other) | describe_stages(other, STAGES) for other in plan.other_plans)
-        described[name + _OTHERS] = list(others)
+        described[name + _OTHERS] = [
+            describe_plan(other) | describe_stages(other, STAGES) for other in plan.other_plans
+        ]
     return described
 
 

@@ -65,6 +65,7 @@ class EngineLoop:
         self.trials = trials
         self._indices = {trial.knobs: index for index, trial in enumerate(trials)}
         self._scores = np.array([objective.worth(trial) for trial in trials])
+        # The log of every bounded quantity over its limit: (trials, bounds); above 0 the bound is broken.
         self._levels = np.array([self._levels_of(trial) for trial in trials]).reshape(len(trials), -1)
         self._measured_levels: dict[int, list[FloatArray]] = {}
         ones = np.ones(len(trials))
@@ -82,24 +83,26 @@ class EngineLoop:
             return np.full(len(self.trials), inf)
         limits: FloatArray = -(self._levels + self._offsets()).max(axis=1)
         for index, levels in self._measured_levels.items():
+            # How much larger the ratio may be than it is, until the bound that is nearest to breaking breaks.
             limits[index] = self._log_ratio(index) - np.mean(levels, axis=0).max()
         return limits
 
     def _offsets(self) -> FloatArray:
         """By how much the log ratio of every bound's quantity is above that of the score."""
-        measured = [
-            np.mean(levels, axis=0) - self._levels[index] - self._log_ratio(index)
-            for index, levels in self._measured_levels.items()
-        ]
-        finite = np.nan_to_num(np.array(measured), posinf=0.0, neginf=0.0)
-        return np.asarray(finite.sum(axis=0) / (len(measured) + 1)) if measured else np.zeros(len(self._bounds))
+        total = np.zeros(len(self._bounds))
+        for index, levels in self._measured_levels.items():
+            offsets = np.mean(levels, axis=0) - self._levels[index] - self._log_ratio(index)
+            total += np.nan_to_num(offsets, posinf=0.0, neginf=0.0)  # a time may be 0: of one token there is no TPOT
+        return total / (len(self._measured_levels) + 1)  # one more, of 0: few measurements are drawn to none
 
     def _log_ratio(self, index: int) -> float:
+        """The mean log ratio of the score of a measured configuration."""
         ratios = self.next_of.ratios
-        return float(np.mean([r for i, r in zip(ratios.measured, ratios.log_ratios, strict=True) if i == index]))
+        turns = zip(ratios.measured, ratios.log_ratios, strict=True)
+        return float(np.mean([log_ratio for measured, log_ratio in turns if measured == index]))
 
     def has(self, knobs: Knobs) -> bool:
-        """Whether a configuration is one of them."""
+        """True if the configuration may be measured."""
         return knobs in self._indices
 
     def add(self, row: EngineRow, first_turn: int = 0) -> None:
@@ -116,8 +119,8 @@ class EngineLoop:
 
     def rule_out(self, is_out: Callable[[Knobs], bool]) -> int:
         """Never measure configurations; returns how many of them were not measured."""
-        measured = set(self.next_of.measured)
-        out = {i for i, trial in enumerate(self.trials) if i not in measured and is_out(trial.knobs)}
+        measured = self.next_of.measured
+        out = [i for i, trial in enumerate(self.trials) if i not in measured and is_out(trial.knobs)]
         self.next_of.rule_out(out)
         return len(out)
 
@@ -142,16 +145,28 @@ class EngineLoop:
 
     def ratios(self) -> tuple[FittedRatio, ...]:
         """Of each measured engine the probable ratio of truth to forecast of its other configurations."""
-        belief, measured = self.next_of.ratios.belief(), set(self.next_of.measured)
+        belief = self.next_of.ratios.belief()
         low, high = belief.interval(INTERVAL)
+        measured = self.next_of.measured
         engines = [engine_of(trial.knobs) for trial in self.trials]
         fitted = []
-        for engine in dict.fromkeys(engines[index] for index in self.next_of.measured):
-            of_engine = [i for i, name in enumerate(engines) if name == engine]
-            others = [i for i in of_engine if i not in measured] or of_engine
-            ends = (float(np.exp(np.log(each[others]).mean())) for each in (np.exp(belief.mean), low, high))
-            fitted.append(FittedRatio(engine, len(measured.intersection(of_engine)), *ends))
+        for engine in dict.fromkeys(engines[index] for index in measured):
+            of_engine = [index for index, name in enumerate(engines) if name == engine]
+            others = [index for index in of_engine if index not in measured] or of_engine
+            fitted.append(
+                FittedRatio(
+                    engine,
+                    len(set(measured).intersection(of_engine)),
+                    _geometric_mean(np.exp(belief.mean)[others]),
+                    _geometric_mean(low[others]),
+                    _geometric_mean(high[others]),
+                )
+            )
         return tuple(fitted)
+
+
+def _geometric_mean(ratios: FloatArray) -> float:
+    return float(np.exp(np.log(ratios).mean()))
 
 
 def plain_trial(knobs: Knobs, tokens_per_s: float, tpot_s: float, ttft_s: float, latency_s: float) -> Trial:
@@ -171,11 +186,12 @@ def engine_of(knobs: Knobs) -> str:
 
 
 def takes_as_much(knobs: Knobs, other: Knobs) -> bool:
-    """Whether a configuration has the groups, stages and formats of another, and needs no less memory."""
+    """True if a configuration has the groups, stages and formats of another, and needs no less memory."""
     if knobs.n_ipu != other.n_ipu or knobs.mode != other.mode or knobs.batch_size < other.batch_size:
         return False
     own, others = _session_values(knobs), _session_values(other)
-    room, other_room = own.pop(_ROOM, 0), others.pop(_ROOM, 0)
+    room = own.pop(_ROOM, 0)
+    other_room = others.pop(_ROOM, 0)
     return own == others and bool(room >= other_room)
 
 
@@ -184,9 +200,7 @@ def _session_values(knobs: Knobs) -> dict[str, Any]:
 
 
 def _likeness(knobs: Knobs) -> Likeness:
-    values = _session_values(knobs)
-    groups = (float(values[name]) for name in _AXES)
-    tensor_parallel, expert_parallel = groups
+    tensor_parallel, expert_parallel = (float(knobs.session.values[name]) for name in _AXES)
     return Likeness(knobs.batch_size * knobs.n_ipu, tensor_parallel, knobs.n_ipu, expert_parallel)
 
 
@@ -194,18 +208,24 @@ def _labels(trials: Sequence[Trial]) -> FloatArray:
     """The other knobs of sessions as numbers that are equal or not, (trials, knobs)."""
     every = [_session_values(trial.knobs) for trial in trials]
     columns = []
-    for name in [name for name in (every[0] if every else ()) if name not in _AXES]:
-        kinds = {value: float(number) for number, value in enumerate(dict.fromkeys(each[name] for each in every))}
-        columns.append([kinds[each[name]] for each in every])
+    for name in every[0] if every else ():
+        if name not in _AXES:
+            kinds = list(dict.fromkeys(each[name] for each in every))
+            columns.append([float(kinds.index(each[name])) for each in every])
     return np.array(columns).T
 
 
 def _can_run(trial: Trial, bounds: Sequence[Constraint]) -> bool:
-    """Whether a configuration fits, and keeps the bounds that time does not change."""
+    """True if a configuration fits, and keeps the bounds that time does not change."""
     if not trial.runs:
         return False
     values = values_of(trial)
-    return all(bound.violation(values) <= 0 if set(bound.names) <= values.keys() else trial.fits for bound in bounds)
+    for bound in bounds:
+        # A bound of what only plans have was checked when the trial was made.
+        holds = bound.violation(values) <= 0 if set(bound.names) <= values.keys() else trial.fits
+        if not holds:
+            return False
+    return True
 
 
 def _promising(

@@ -55,12 +55,14 @@ class MeasureNext:
     """
 
     def __init__(self, scores: FloatArray, limits: FloatArray, ratios: Ratios, noise: float = 0.0) -> None:
-        self._scores, self._log_scores, self.ratios, self._noise = scores, np.log(scores), ratios, noise
+        self._log_scores = np.log(scores)
+        self.ratios = ratios
+        self._noise = noise
         self._ruled_out: set[int] = set()
         self.limit(limits)
 
     def limit(self, limits: FloatArray) -> None:
-        """Put other limits in place of those before: measurements say more of quantities of their own."""
+        """Replace the limits: measurements of bounded quantities, such as TPOT, say more of them than forecasts."""
         self._limits = limits + np.log1p(TOLERANCE * self._noise) + ROUNDING
 
     def rule_out(self, indices: Collection[int]) -> None:
@@ -77,16 +79,29 @@ class MeasureNext:
 
         Of equal ones it is the first.
         """
-        belief, others = self.ratios.belief(), self._others()
+        others = self._others()
         if not len(others):
             return None
+        belief = self.ratios.belief()
         gains = expected_gains(belief, self._log_scores, self._limits, self._best(belief))
         return int(others[np.argmax(gains[others])])
 
     def finalist(self) -> int | None:
-        """A measured one that is measured again, since noise leaves open which is best; None where nothing is open."""
+        """A measured configuration to measure again, since noise leaves open which is best; None if nothing is open.
+
+        Without noise, a second measurement gives the same number.
+        """
+        answer = self.answer() if self._noise else None
+        if answer is None:
+            return None
         belief = self.ratios.belief()
-        return self._finalist(belief, self._best(belief)) if self._noise and self.measured else None
+        if self._keeps(belief)[answer] < 1 - UNDECIDED:
+            return answer
+        better = self._better(belief, self._best(belief))
+        rivals = [index for index in self.measured if index != answer and better[index] >= UNDECIDED]
+        if not rivals:
+            return None
+        return min([answer, *rivals], key=self.ratios.measured.count)
 
     def next(self) -> int | None:
         """The configuration to measure next, which may be one that was; None when nothing is worth it.
@@ -95,16 +110,17 @@ class MeasureNext:
         may leave open which of the measured ones is best, or whether it keeps its bounds, and the one is measured again
         that decides that.
         """
-        belief, others = self.ratios.belief(), self._others()
-        best = self._best(belief)
-        if len(others) and self._better(belief, best)[others].max() >= LIKELY:
+        others = self._others()
+        belief = self.ratios.belief()
+        if len(others) and self._better(belief, self._best(belief))[others].max() >= LIKELY:
             return self.candidate()
         return self.finalist()
 
     def answer(self) -> int | None:
         """The best that was measured; None while none is known to keep its bounds."""
         belief = self.ratios.belief()
-        keeps, worths = self._keeps(belief), self._worths(belief)
+        keeps = self._keeps(belief)
+        worths = self._worths(belief)
         keeping = [index for index in self.measured if keeps[index] >= ACCEPTED]
         return max(keeping, key=lambda index: float(worths[index]), default=None)
 
@@ -113,15 +129,17 @@ class MeasureNext:
 
         They keep their bounds, and are better than the answer with a probability of `UNDECIDED` or more.
         """
-        answer, belief = self.answer(), self.ratios.belief()
-        if answer is None or not self._noise:
+        answer = self.answer() if self._noise else None
+        if answer is None:
             return []
+        belief = self.ratios.belief()
         better = self._better(belief, float(self._worths(belief)[answer]), gain=0.0)
         keeps = self._keeps(belief)
         return [i for i in self.measured if i != answer and keeps[i] >= ACCEPTED and better[i] >= UNDECIDED]
 
     def _others(self) -> FloatArray:
-        return np.setdiff1d(np.arange(len(self._scores)), [*self.measured, *self._ruled_out])
+        """The configurations that may be measured and were not, ascending."""
+        return np.setdiff1d(np.arange(len(self._log_scores)), [*self.measured, *self._ruled_out])
 
     def _keeps(self, belief: Belief) -> FloatArray:
         """The probability that the bounds of a configuration hold."""
@@ -133,26 +151,16 @@ class MeasureNext:
         return belief.average(scores * normal_shares((self._limits - belief.means) / belief.deviations))
 
     def _best(self, belief: Belief) -> float:
-        """The largest worth of a measured configuration."""
-        return float(self._worths(belief)[self.measured].max()) if self.measured else 0.0
+        """The largest worth of a measured configuration; 0 without one."""
+        if not self.measured:
+            return 0.0
+        return float(self._worths(belief)[self.measured].max())
 
     def _better(self, belief: Belief, best: float, gain: float = MIN_GAIN) -> FloatArray:
         """The probability that a configuration keeps its bounds and is better by a share."""
         if not best:
             return self._keeps(belief)
         return belief.share_below(np.minimum(self._limits, self._log_scores - np.log(best * (1 + gain))))
-
-    def _finalist(self, belief: Belief, best: float) -> int | None:
-        """The measured configuration to measure again."""
-        answer = self.answer()
-        if answer is None:
-            return None
-        if self._keeps(belief)[answer] < 1 - UNDECIDED:
-            return answer
-        better = self._better(belief, best)
-        rivals = [index for index in self.measured if index != answer and better[index] >= UNDECIDED]
-        counts = [self.ratios.measured.count(index) for index in range(len(self._scores))]
-        return min([answer, *rivals], key=counts.__getitem__) if rivals else None
 
 
 def expected_gains(belief: Belief, log_scores: FloatArray, limits: FloatArray, best: float) -> FloatArray:
@@ -161,7 +169,9 @@ def expected_gains(belief: Belief, log_scores: FloatArray, limits: FloatArray, b
     With r normal of mean m and deviation s, and u the smaller of the limit and log(score / best):
     score exp(-m + s^2 / 2) Phi((u - m + s^2) / s) - best Phi((u - m) / s).
     """
-    upper = np.minimum(limits, log_scores - np.log(best)) if best else limits
+    upper = limits
+    if best:  # ratios above log(score / best) leave no gain
+        upper = np.minimum(limits, log_scores - np.log(best))
     distances = (upper - belief.means) / belief.deviations
     means = np.exp(log_scores - belief.means + belief.deviations**2 / 2)
     return belief.average(means * normal_shares(distances + belief.deviations) - best * normal_shares(distances))

@@ -42,6 +42,33 @@ Correlation = Callable[[int], FloatArray]
 """The correlation of all configurations with one, of their terms `near`; 1 with itself, or the square of its doubt."""
 
 
+class Posterior(NamedTuple):
+    """What measured log ratios say of all configurations, as one normal distribution each.
+
+    Attributes:
+        means, variances: (configurations,).
+        misfit: r^T K^-1 r of the measured log ratios r, whose prior covariance is K; on average as many as they are.
+    """
+
+    means: FloatArray
+    variances: FloatArray
+    misfit: float
+
+
+def posterior(measured: FloatArray, across: FloatArray, prior: FloatArray, log_ratios: FloatArray) -> Posterior:
+    """Gaussian process regression with a prior mean of 0 [gaussian-processes, equations 2.23 and 2.24].
+
+    Args:
+        measured: covariance of the measurements with each other, noise included: (measurements, measurements).
+        across: covariance of configurations with measurements: (configurations, measurements).
+        prior: variances before anything was measured: (configurations,).
+        log_ratios: what was measured: (measurements,).
+    """
+    weights = np.linalg.solve(measured, across.T)
+    misfit = float(log_ratios @ np.linalg.solve(measured, log_ratios))
+    return Posterior(log_ratios @ weights, prior - np.einsum("ij,ji->i", across, weights), misfit)
+
+
 def normal_shares(deviations: FloatArray) -> FloatArray:
     """The shares of a normal distribution below so many standard deviations from its mean, elementwise."""
     from scipy.special import ndtr  # slow to import, and not needed where only estimates are searched
@@ -100,11 +127,13 @@ class Belief(NamedTuple):
         from scipy.special import ndtri
 
         ends: FloatArray = self.means + float(ndtri(share)) * self.deviations
-        low, high = ends.min(axis=0), ends.max(axis=0)  # all distributions have the share between
+        # Below all ends every distribution has less than the share, above all of them more: the quantile is between.
+        low, high = ends.min(axis=0), ends.max(axis=0)
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
-            above = self.share_below(middle) < share
-            low, high = np.where(above, middle, low), np.where(above, high, middle)
+            is_above = self.share_below(middle) < share
+            low = np.where(is_above, middle, low)
+            high = np.where(is_above, high, middle)
         quantile: FloatArray = high
         return quantile
 
@@ -145,26 +174,31 @@ class Ratios:
 
     def belief(self) -> Belief:
         """What is known of the truth of all configurations, without the noise of one more measurement."""
-        parts = [self._posterior(hypothesis) for hypothesis in self._hypotheses]
-        evidence = np.array([part[0] for part in parts])
-        likelihoods = np.exp(evidence - evidence.max())
-        means, variances = (np.array([part[i] for part in parts]) for i in (1, 2))
-        return Belief((likelihoods / likelihoods.sum())[:, None], means, np.sqrt(np.maximum(variances, _EXACT)))
+        log_evidence, means, variances = [], [], []
+        for hypothesis in self._hypotheses:
+            evidence, said = self._posterior(hypothesis)
+            log_evidence.append(evidence)
+            means.append(said.means)
+            variances.append(said.variances)
+        # Relative to the largest: the evidence of many measurements is too small for a float.
+        likelihoods = np.exp(np.array(log_evidence) - max(log_evidence))
+        probabilities = (likelihoods / likelihoods.sum())[:, None]
+        return Belief(probabilities, np.array(means), np.sqrt(np.maximum(variances, _EXACT)))
 
-    def _posterior(self, hypothesis: Hypothesis) -> tuple[float, FloatArray, FloatArray]:
-        """The log of the probability of what was measured, and the means and variances of all configurations."""
+    def _posterior(self, hypothesis: Hypothesis) -> tuple[float, Posterior]:
+        """The log evidence of a hypothesis, up to a constant, and what the measurements say if it is true."""
         prior = hypothesis.shared**2 + hypothesis.near**2 * self._variances + OWN**2
         evidence = float(np.log(hypothesis.probability))
         if not self.measured:
-            return evidence, np.zeros(len(prior)), prior
-        at, ratios = np.array(self.measured), np.array(self.log_ratios)
+            return evidence, Posterior(np.zeros(len(prior)), prior, 0.0)
+        at = np.array(self.measured)
         is_same = np.arange(len(prior))[:, None] == at
         across = hypothesis.shared**2 + hypothesis.near**2 * np.array(self._columns).T + OWN**2 * is_same
-        known = across[at] + (self._noise**2 + _EXACT) * np.eye(len(at))
-        weights = np.linalg.solve(known, across.T)
-        _, log_determinant = np.linalg.slogdet(known)
-        evidence -= 0.5 * float(ratios @ np.linalg.solve(known, ratios) + log_determinant)
-        return evidence, ratios @ weights, prior - np.einsum("ij,ji->i", across, weights)
+        measured = across[at] + (self._noise**2 + _EXACT) * np.eye(len(at))
+        said = posterior(measured, across, prior, np.array(self.log_ratios))
+        # The density of a normal distribution of this covariance at what was measured.
+        _, log_determinant = np.linalg.slogdet(measured)
+        return evidence - 0.5 * float(said.misfit + log_determinant), said
 
 
 def correlations(coordinates: FloatArray, labels: FloatArray, doubts: FloatArray) -> Correlation:
