@@ -20,7 +20,7 @@ in use, so there are few, and what it cannot reach from the start, or from where
 equally many devices needs. Near the optimum few blocks remain. A search looks for them with the loosest of its bounds
 first (`windows`); its probes compare no other ranges with theirs.
 
-How many devices of every kind a line of stages uses so far: the states of a `RangeProblem`, and its steps.
+`usages` lists the states of devices of several kinds, and `steps_between` the steps between them.
 """
 
 from __future__ import annotations
