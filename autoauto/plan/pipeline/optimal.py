@@ -90,7 +90,8 @@ def _solve(
             break
     if incumbent is None:
         return None
-    return BoundedPlan(evaluate(table, problem.partition(incumbent.cuts)), incumbent.bound_cycles)
+    plan = evaluate(table, problem.partition(incumbent.cuts))
+    return BoundedPlan(plan, incumbent.bound_cycles)
 
 
 class Incumbent(NamedTuple):
@@ -158,7 +159,7 @@ def _walk(problem: CutProblem) -> Iterator[Incumbent]:
         )
         low = compute
         if cuts is None:
-            low += 1
+            low += 1  # no cheaper plan has this compute
         else:
             best, cost = cuts, problem.cost_cycles(cuts)
         yield Incumbent(best, cost, min(cost, low + lowest_transfer))
