@@ -41,9 +41,13 @@ def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int) 
         n_micro_batches: how many micro-batches there are.
         limit: the most activations that a device holds.
     """
-    n, one_each = len(devices), len(set(devices)) == len(devices)
-    forms = _forms(n, n_micro_batches, min(limit, n_micro_batches) if one_each else None)
-    return LargestForm(np.array([*forms, *_work_of_devices(devices, n_micro_batches)]))
+    n_stages = len(devices)
+    own_limit = None
+    if len(set(devices)) == n_stages:
+        own_limit = min(limit, n_micro_batches)
+    forms = list(_forms(n_stages, n_micro_batches, own_limit))
+    forms += _work_of_devices(devices, n_micro_batches)
+    return LargestForm(np.array(forms))
 
 
 def _work_of_devices(devices: Sequence[int], m: int) -> Iterator[FloatArray]:
