@@ -117,7 +117,7 @@ class Link:
         >>> Link(bytes_per_s=1.0, idle_cycles=3).load_cycles(np.array([0, 2]), 1.0).tolist()
         [0, 5]
         """
-        return (n_bytes > 0) * self.cycles(n_bytes, clock_hz)
+        return (n_bytes > 0) * self.cycles(n_bytes, clock_hz)  # as 0 or 1, of numbers and of arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +325,11 @@ class Cluster:
     @property
     def by_kind(self) -> tuple[Cluster, ...]:
         """The devices of every kind alone, in a line; none where the order is given."""
-        alone = map(_alone, self.kinds)
-        return tuple(replace(self, kinds=(), machine=machine, **line) for line, machine in alone)
+        clusters = []
+        for kind in self.kinds:
+            line, machine = _alone(kind)
+            clusters.append(replace(self, kinds=(), machine=machine, **line))
+        return tuple(clusters)
 
     @property
     def machine_size(self) -> int:
@@ -409,7 +412,6 @@ class Cluster:
 
     def with_headroom(self, share: float) -> Cluster:
         """This cluster with `share` of the memory of every device left free."""
-
         if not share:
             return self
         return self.with_each(lambda device: replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))))
