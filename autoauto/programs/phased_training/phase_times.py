@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -103,7 +104,7 @@ def measure(
         feed(memory, network, samples, 0)
         _time_loop(memory, network, network.steps, UpdateLoop())  # writes every entry and touches every page
         phases = time_phases(memory, network.calls, repeats)
-        times = {(n, loop): _time_loop(memory, network, n, loop) for n in steps for loop in loops}
+        times = {(n, loop): _time_loop(memory, network, n, loop) for n, loop in product(steps, loops)}
     return MeasuredRound(phases, times)
 
 

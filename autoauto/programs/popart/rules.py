@@ -168,8 +168,9 @@ def _readers_devices(graph: PipelineGraph, kind: TensorKind) -> dict[str, tuple[
 def _list(values: Iterable[object]) -> str:
     """The first few values, and how many more there are."""
     texts = list(map(str, values))
-    more = [f"and {len(texts) - 5} more"] if len(texts) > 5 else []
-    return ", ".join([*texts[:5], *more])
+    if len(texts) > 5:
+        texts[5:] = [f"and {len(texts) - 5} more"]
+    return ", ".join(texts)
 
 
 Rule = Callable[[PipelineGraph], None]

@@ -166,13 +166,14 @@ def _stream(
 ) -> tuple[tuple[Array, ...], ...]:
     """Send all inputs to every device, one slot of a ring at a time, until all outputs are received."""
     written: list[list[Array]] = [[] for _ in tasks]
-    copies = tee(inputs, len(tasks))
-    feeding = {task.inputs.free_fd: _feed(Sender(task.inputs), copy) for task, copy in zip(tasks, copies, strict=True)}
-    draining = {
-        task.outputs.filled_fd: _drain(Receiver(task.outputs), outputs)
-        for task, outputs in zip(tasks, written, strict=True)
-    }
-    streams, ready = feeding | draining, workers.waiter()
+    streams: dict[int, Iterator[bool]] = {}  # by the descriptor that is readable when a stream can go on
+    draining: set[int] = set()
+    for task, own_inputs, own_outputs in zip(tasks, tee(inputs, len(tasks)), written, strict=True):
+        streams[task.inputs.free_fd] = _feed(Sender(task.inputs), own_inputs)
+        streams[task.outputs.filled_fd] = _drain(Receiver(task.outputs), own_outputs)
+        draining.add(task.outputs.filled_fd)
+    ready = workers.waiter()
+    # A device may end before it has received all inputs, but not before its outputs are at their end.
     while streams.keys() & draining:
         for fd in ready(streams):
             if not next(streams[fd], False):

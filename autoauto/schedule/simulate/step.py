@@ -221,8 +221,8 @@ def slot_kinds(schedule: Schedule) -> SlotKinds:
     exchange = work[:, : 2 * n]
     if schedule.slots is not None:  # then all devices exchange for all stages in every slot
         exchange = np.ones((n_slots, 2 * n))
-    counts: dict[tuple[bytes, bool], float] = Counter((row.tobytes(), False) for row in work)
-    counts |= Counter((row.tobytes(), True) for row in exchange)
+    counts = Counter((row.tobytes(), False) for row in work)
+    counts.update((row.tobytes(), True) for row in exchange)
     return counts
 
 
