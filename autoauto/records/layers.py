@@ -71,11 +71,11 @@ class LayerRange(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One of the repeated modules of a model, for example a decoder layer.
+    """A repeated module of a model, for example a decoder layer.
 
     Attributes:
         module: its path in the exported module, for example "encoder.layer.3".
-        layers: those of the block; the first block has those before it too, the last those behind it.
+        layers: the layers of the block; the first block also has all layers before it, the last all layers behind it.
         others: the outermost modules beside the blocks that lie in `layers`, for example "embeddings".
         n_before, n_behind: how many of `layers` come before the first operator of the block, and after its last one.
     """
@@ -224,7 +224,7 @@ class LayerGraph:
         return hash(self.content)  # of all fields takes as long as many a function of the graph that is kept
 
     def all_layers(self) -> Iterator[Layer]:
-        """The layers, and those of bodies in them."""
+        """All layers, including the layers of bodies of control flow."""
         for layer in self.layers:
             yield layer
             for body in layer.bodies:

@@ -51,17 +51,21 @@ class Requests(NamedTuple):
                 raise BadInput(f"{name} must be at least 1 of every request, got {np.min(numbers)}")
 
     def first(self, n: int) -> Requests:
-        """Those that arrive first, at most so many."""
+        """The first `n` requests, or all if there are fewer."""
         return self.chosen(np.arange(min(n, len(self.arrival_s))))
 
     def faster(self, factor: float) -> Requests:
-        """The same requests, arriving so many times as fast."""
+        """The requests with all arrivals `factor` times as fast."""
         return self._replace(arrival_s=self.arrival_s / factor)
 
     def chosen(self, indices: IntArray) -> Requests:
-        """Some of them, by their numbers."""
-        arrival_s, *tokens = self
-        return Requests(arrival_s[indices], *(column[indices] for column in tokens))
+        """The requests with these indices."""
+        return Requests(
+            self.arrival_s[indices],
+            self.input_tokens[indices],
+            self.output_tokens[indices],
+            self.cached_tokens[indices],
+        )
 
 
 class WaitsFor(NamedTuple):
@@ -102,7 +106,7 @@ class Served(NamedTuple):
     n_preempted: int
 
     def chosen(self, indices: IntArray) -> Served:
-        """Some of the requests, by their numbers; what is of all stays that of all."""
+        """The times of the requests with these indices; shares and counts stay those over all requests."""
         return self._replace(
             admitted_s=self.admitted_s[indices], first_token_s=self.first_token_s[indices], end_s=self.end_s[indices]
         )
@@ -174,10 +178,10 @@ class Lengths(NamedTuple):
 
     @staticmethod
     def of(text: str) -> Lengths:
-        """Read one.
+        """Read a distribution from text.
 
         Raises:
-            BadInput: it is written otherwise, or lengths do not ascend.
+            BadInput: the text has another form, or lengths do not ascend.
 
         >>> Lengths.of("512:2048").mean, round(Lengths.of("p50=512,p90=2048").mean)
         (1280, 913)
@@ -202,12 +206,12 @@ class Lengths(NamedTuple):
 
     @property
     def mean(self) -> int:
-        """Tokens, rounded."""
+        """The mean number of tokens, rounded."""
         middles = (np.arange(_MEAN_POINTS) + 0.5) / _MEAN_POINTS
         return max(1, round(float(self.at(middles).mean())))
 
     def at(self, shares: FloatArray) -> IntArray:
-        """The lengths that such shares of requests do not exceed, each from 0 to below 1."""
+        """The quantiles of the distribution at `shares`, each from 0 to below 1, in tokens."""
         if self.ends is not None:
             first, last = self.ends
             return np.asarray(first + np.floor(shares * (last - first + 1))).astype(np.int64)
@@ -281,7 +285,7 @@ class TrafficLoad:
 
     @property
     def n_windows(self) -> int | None:
-        """In how many parts of equal length bounds must hold, whatever the rate; None where they are over all."""
+        """The number of equal parts of the trace in each of which bounds must hold; None without windows."""
         if self.trace is None or self.window_s is None:
             return None
         return max(1, round(float(self.trace.requests.arrival_s[-1]) / self.window_s))
@@ -295,11 +299,11 @@ class TrafficLoad:
 
     @property
     def mean_tokens(self) -> tuple[int | None, int | None]:
-        """Of prompts and answers; None where they are alike and the configuration says how long."""
+        """Mean tokens of a prompt and of an answer; None where all are alike and the configuration says how long."""
         if self.trace is not None:
             return self.trace.means[:2]
-        lengths = self.input_lengths, self.output_lengths
-        mean_input, mean_output = (None if each is None else each.mean for each in lengths)
+        mean_input = self.input_lengths and self.input_lengths.mean
+        mean_output = self.output_lengths and self.output_lengths.mean
         return mean_input, mean_output
 
     def requests(self, rate_per_s: float, alike: Workload, latency_s: float) -> Requests:
@@ -314,17 +318,19 @@ class TrafficLoad:
             return self._cached(self.trace.requests.faster(rate_per_s / self.trace.rate_per_s), alike)
         lasts_s = max(_MIN_LOAD_S, _LATENCIES * latency_s)
         n = min(max(_MIN_REQUESTS, ceil(rate_per_s * lasts_s)), _MAX_REQUESTS)
-        arrivals, prompts, answers = (np.random.default_rng([_SEED, i]) for i in range(3))  # so n changes none of them
+        # A generator for each, so that more requests change none of the first ones.
+        arrivals, prompts, answers = (np.random.default_rng([_SEED, i]) for i in range(3))
         gaps = np.ones(n)
         if self.variation:
             shape = self.variation**-2
             gaps = arrivals.gamma(shape, 1 / shape, n)
         arrival_s = (np.cumsum(gaps) - gaps[0]) / rate_per_s
-        tokens = [np.full(n, length) for length in (alike.input_tokens, alike.output_tokens)]
-        for i, (lengths, random) in enumerate(((self.input_lengths, prompts), (self.output_lengths, answers))):
-            if lengths is not None:
-                tokens[i] = lengths.at(random.random(n))
-        return self._cached(Requests(arrival_s, tokens[0], tokens[1], np.zeros(n, dtype=np.int64)), alike)
+        input_tokens, output_tokens = np.full(n, alike.input_tokens), np.full(n, alike.output_tokens)
+        if self.input_lengths is not None:
+            input_tokens = self.input_lengths.at(prompts.random(n))
+        if self.output_lengths is not None:
+            output_tokens = self.output_lengths.at(answers.random(n))
+        return self._cached(Requests(arrival_s, input_tokens, output_tokens, np.zeros(n, dtype=np.int64)), alike)
 
     def _cached(self, requests: Requests, alike: Workload) -> Requests:
         if self.trace is not None and self.trace.knows_cached:
@@ -334,13 +340,13 @@ class TrafficLoad:
 
 
 class _PrefixCache:
-    """The blocks of prompts that a replica has, those that were used longest ago first."""
+    """The blocks of prompts that a replica has, the least recently used first."""
 
     def __init__(self, n_blocks: int) -> None:
         self._n_blocks, self._blocks = n_blocks, dict[Hashable, None]()
 
     def take(self, blocks: Sequence[Hashable]) -> int:
-        """How many of the first blocks of a prompt are there; all of them are afterwards, as far as there is room."""
+        """Count the first blocks of a prompt that are cached, then cache all of its blocks as far as there is room."""
         n_hits = 0
         while n_hits < len(blocks) and blocks[n_hits] in self._blocks:
             n_hits += 1

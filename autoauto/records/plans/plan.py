@@ -156,7 +156,7 @@ class Plan(Displayed):
 
     @property
     def balance(self) -> float:
-        """Mean compute cycles of a device divided by those of the slowest."""
+        """Mean compute cycles of a device divided by the cycles of the slowest device."""
         work = self.device_compute_cycles.values()
         return sum(work) / max(len(work) * max(work), 1)
 
@@ -312,7 +312,7 @@ def replicated(pipelines: Sequence[tuple[Plan, tuple[MachineDevice, ...]]], shar
 
 
 def side_by_side(plans: Iterable[Plan]) -> Plan:
-    """The plans of all replicas as one: the slowest, with the others."""
+    """One plan for all replicas: the slowest of the plans, with the rest in `other_plans`."""
     alone = [replace(plan, other_plans=()) for plan in plans]
     slowest, *others = sorted(alone, key=lambda plan: -plan.cost_cycles)
     return replace(slowest, other_plans=tuple(others))
