@@ -22,7 +22,7 @@ import numpy as np
 
 from autoauto.plan.pipeline.fitting import Fitting
 from autoauto.plan.pipeline.infeasible import excess_bytes, why_infeasible
-from autoauto.plan.pipeline.optimal import Incumbent, incumbents, solve
+from autoauto.plan.pipeline.optimal import Incumbent, incumbents, minimum_compute_cuts, solve
 from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import (
     CutProblem,
@@ -215,12 +215,9 @@ class _Tradeoff:
             low, transfer = previous.compute_cycles + 1, previous.transfer_cycles - 1
         if following is not None:
             high = following.compute_cycles - 1
+        step = largest_block(problem) // 8
         while True:
-            within_transfer = partial(probe, problem, transfer_cycles=transfer)
-            first = low + largest_block(problem) // 8
-            cuts = search_smallest_bound(
-                within_transfer, problem.compute_cycles, low, high, first, snap=problem.next_compute
-            )
+            cuts = minimum_compute_cuts(problem, transfer, low, high, low + step)
             if cuts is None:
                 return
             point = self.point(problem, cuts)
