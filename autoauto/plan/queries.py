@@ -1,4 +1,4 @@
-"""Questions to the planner besides the best plan.
+"""Queries of the planner besides the best plan.
 
 `k_best`                 the k cheapest plans, exactly: the best, then the best of all others, and so on
 `pareto_front`           the Pareto front of compute, transfer and peak memory
@@ -91,7 +91,7 @@ def ranked(problem: CutProblem) -> Iterator[list[int]]:
 
 
 class _EntryKind(IntEnum):
-    """What is known of a box in the queue: its best plan, the best plan of its parent, or only a lower bound."""
+    """The knowledge about a box in the queue: its best plan, the best plan of its parent, or only a lower bound."""
 
     BEST = 0
     PARENT_BEST = 1

@@ -128,8 +128,14 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
 
 def cost_columns(plan: Plan) -> list[list[int]]:
     """Forward, backward, weight, receive and send cycles of every stage."""
-    names = ("forward_cycles", "backward_cycles", "weight_cycles", "receive_cycles", "send_cycles")
-    return [[getattr(stage, name) for stage in plan.stages] for name in names]
+    stages = plan.stages
+    return [
+        [stage.forward_cycles for stage in stages],
+        [stage.backward_cycles for stage in stages],
+        [stage.weight_cycles for stage in stages],
+        [stage.receive_cycles for stage in stages],
+        [stage.send_cycles for stage in stages],
+    ]
 
 
 def times_of_costs(costs: Array, period: Period, training: bool, *, split_backward: bool) -> StageTimes:

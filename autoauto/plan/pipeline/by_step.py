@@ -181,7 +181,7 @@ class _Distances(NamedTuple):
 
 
 class _StepSearch:
-    """The best plan so far, and what bounds all others: the edges of every stage; none if no plan is better."""
+    """The state of a search: the best plan so far, and the edges of every stage of plans that may be better."""
 
     def __init__(
         self, costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]], best_cycles: float = NOT_FOUND
@@ -349,7 +349,7 @@ class _StepSearch:
             self.dropped = min(self.dropped, self.try_all(best_first))
 
     def _distances(self, weights: FloatArray) -> _Distances:
-        """Of (G, S, 5) weights, after edges are removed that no better plan has."""
+        """The lengths of edges and ways for (G, S, 5) weights, after edges are removed that no better plan has."""
         limit = self.limit
         self.edges = [edges.below(limit) for edges in self.edges]
         at_end = np.where(np.arange(self.n_cuts) == self.n_cuts - 1, 0.0, np.inf)

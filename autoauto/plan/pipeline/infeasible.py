@@ -88,7 +88,7 @@ def _minimum_excess_plan(table: CostTable, problem: CutProblem) -> Plan:
 
 
 def _between_ends(table: CostTable, problem: CutProblem, excess: _Excess, lacking: IntArray, starts: IntArray) -> None:
-    """What all stages but the first and the last lack at least, by stop, and where they start then."""
+    """Fill in `lacking` and `starts` for all stages but the first and the last."""
     allowance = excess_bytes(evaluate(table, problem.partition(_even_cuts(problem))))
     earliest = excess.earliest_starts(allowance)
     of_stage = excess.key_of[1:-1]
@@ -148,7 +148,7 @@ class _Excess:
         return np.stack(excess)
 
     def _forms(self, number: int, ends: RangeEnds) -> Iterator[tuple[IntArray, IntArray | int]]:
-        """Of every program the bytes with one micro-batch in flight, and those of each more, 0 where none has more."""
+        """By program form: bytes with one micro-batch in flight, and bytes of each more; 0 if no device has more."""
         has_stash = any(entries for *_, entries in self._keys)
         for form, shared in zip(self._costs[number].forms, self._shared[number], strict=True):
             entry: IntArray | int = 0

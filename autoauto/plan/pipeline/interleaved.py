@@ -270,7 +270,7 @@ class _ChunkSearch:
         return max(compute_cycles, transfer_cycles)
 
     def load(self, device: int, cuts: Cuts) -> _Load:
-        """The load of a device by those of its chunks that `cuts`, a plan or a partial plan, contains."""
+        """The load of a device by its chunks in `cuts`, a plan or a partial plan."""
         key = [device]
         for stage in range(device, len(cuts) - 1, self.n_devices):
             key += cuts[stage : stage + 2]

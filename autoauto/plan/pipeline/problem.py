@@ -97,7 +97,7 @@ class CutProblem:
 
     @property
     def n_stages(self) -> int:
-        """How many stages there must be."""
+        """Number of stages, one a device."""
         return len(self.fitting)
 
     def part(self, first: int, stop: int) -> CutProblem:

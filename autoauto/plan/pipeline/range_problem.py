@@ -67,7 +67,7 @@ class RangeCosts:
 
 
 class StageChoice(NamedTuple):
-    """A way to run a stage: on so many devices of a kind, with the costs of each of them."""
+    """A way to run a stage: on `n_replicas` devices of a kind in turn, with the costs of one of these devices."""
 
     kind: int
     n_replicas: int
@@ -156,7 +156,7 @@ class RangeProblem:
 
     @np.errstate(invalid="ignore")
     def windows(self, compute_cycles: int, transfer_cycles: int, within: Windows | None = None) -> Windows | None:
-        """What `probe` looks at with these bounds, and with any tighter ones; None where there is no plan.
+        """The blocks that `probe` needs with these bounds, and with any tighter ones; None where there is no plan.
 
         Args:
             compute_cycles, transfer_cycles: the bounds.
@@ -368,7 +368,7 @@ def even_spread(n_devices: Sequence[int], n_total: int) -> int:
 
 
 def _even_use(n_devices: Sequence[int], total: int, spread: int) -> list[range]:
-    """How many devices of every kind are in use where `total` of all are, by no more than `spread` from even."""
+    """For every kind the numbers of devices in use, within `spread` of its even share of `total` devices."""
     ranges = []
     for n in n_devices:
         even = Fraction(n * total, sum(n_devices))
@@ -377,7 +377,7 @@ def _even_use(n_devices: Sequence[int], total: int, spread: int) -> list[range]:
 
 
 def usages(n_devices: Sequence[int], n_total: int, spread: int) -> Iterator[tuple[int, ...]]:
-    """How many devices of every kind may be in use, at most `n_total` together, the fewest first.
+    """All numbers of devices of every kind that may be in use, at most `n_total` together, the fewest first.
 
     >>> list(usages((1, 2), 2, 2)), list(usages((2, 2), 4, 1))
     ([(0, 0), (0, 1), (1, 0), (0, 2), (1, 1)], [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (1, 2), (2, 1), (2, 2)])

@@ -336,7 +336,7 @@ def mixed_partition(costs: StageCosts) -> tuple[int, ...] | None:
 
 
 def starting_partitions(costs: StageCosts, periods: list[BoundedPlan]) -> list[tuple[int, ...]]:
-    """The cuts of least period, and where several stages share a device, others that are likely to fit."""
+    """The cuts of least period; if none of them fits and stages share devices, also cuts that are likely to fit."""
     partitions = [bounded.plan.partition for bounded in periods]
     if costs.stages.one_each or any(costs.resolve(costs.cuts(partition)) for partition in partitions):
         return partitions

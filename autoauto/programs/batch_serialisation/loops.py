@@ -49,7 +49,10 @@ def loop_order(io_mode: IoMode, steps: int) -> LoopOrder:
     """
     if io_mode is IoMode.IO_OVERLAPPED:
         return overlapped_order(steps)
-    return tuple((LoopOp(kind, step),) for step in range(steps) for kind in LoopKind)
+    groups = []
+    for step in range(steps):
+        groups += [(LoopOp(kind, step),) for kind in LoopKind]
+    return tuple(groups)
 
 
 def overlapped_order(steps: int) -> LoopOrder:

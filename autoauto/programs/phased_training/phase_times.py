@@ -110,8 +110,11 @@ def measure(
 
 def time_phases(memory: ArrayFile, calls: Sequence[PhaseCall], repeats: int) -> list[PhaseTimes]:
     """Medians of the parts; phases run in turn, so that caches contain the data of the other phases as in a loop."""
-    rounds = [[_time_parts(memory, call) for call in calls] for _ in range(repeats)]
-    return [PhaseTimes(**medians(runs)) for runs in zip(*rounds, strict=True)]
+    runs: list[list[dict[str, float]]] = [[] for _ in calls]
+    for _ in range(repeats):
+        for call, own in zip(calls, runs, strict=True):
+            own.append(_time_parts(memory, call))
+    return [PhaseTimes(**medians(own)) for own in runs]
 
 
 def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:

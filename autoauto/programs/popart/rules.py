@@ -112,7 +112,7 @@ def _no_forward_only_program(graph: PipelineGraph) -> None:
 
 def _data_flows_on(graph: PipelineGraph) -> None:
     """A tensor is read in the stage that makes it or later; between devices it is copied to a later stage."""
-    makers = {name: layer for layer in graph.layers for name in layer.outputs}
+    makers = graph.makers
     for reader in graph.layers:
         for name in reader.inputs:
             maker = makers.get(name, reader)

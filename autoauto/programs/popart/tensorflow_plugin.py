@@ -68,7 +68,7 @@ def _streams_to_one_stage(graph: PipelineGraph) -> None:
 
 
 def _data_goes_to_the_next_stage(graph: PipelineGraph) -> None:
-    makers = {name: layer for layer in graph.layers for name in layer.outputs}
+    makers = graph.makers
     for layer in graph.layers:
         for name in layer.inputs:
             maker = makers.get(name, layer)
@@ -159,6 +159,7 @@ def _is_recomputed(running: IntArray, n_stages: int) -> BoolArray:
     """Whether a forward stage of a ramp-up runs for the last time before its backward, or for the last time at all."""
     mask = np.zeros(running.shape, dtype=np.bool_)
     for row, step in np.argwhere((running >= 0) & (running < n_stages // 2)):
+        # By later timestep, whether any micro-batch runs this stage again, and whether any runs its backward.
         later = running[:, step + 1 :].T
         stage = running[row, step]
         again = (later == stage).any(axis=1)

@@ -141,24 +141,24 @@ def _tasks(
     def ring() -> Ring:
         return stack.enter_context(closing(Ring.create(N_SLOTS, SLOT_BYTES)))
 
-    devices = range(n_devices)
-    between = {pair: ring() for pair in permutations(devices, 2)}
-    ended = tuple(stack.enter_context(closing(SharedEvent())) for _ in devices)
+    between = {pair: ring() for pair in permutations(range(n_devices), 2)}
+    ended = tuple(stack.enter_context(closing(SharedEvent())) for _ in range(n_devices))
     parameters = stack.enter_context(closing(SharedArrays.create(checkpoint)))
-    return [
-        DeviceTask(
+    tasks = []
+    for device in range(n_devices):
+        task = DeviceTask(
             device_id=device,
             engine_class=engine_class,
             args=args,
             checkpoint=parameters,
-            destinations={other: between[device, other] for other in devices if other != device},
-            sources={other: between[other, device] for other in devices if other != device},
+            destinations={receiver: own for (sender, receiver), own in between.items() if sender == device},
+            sources={sender: own for (sender, receiver), own in between.items() if receiver == device},
             ended=ended,
             inputs=ring(),
             outputs=ring(),
         )
-        for device in devices
-    ]
+        tasks.append(task)
+    return tasks
 
 
 def _stream(

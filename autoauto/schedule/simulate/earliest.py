@@ -72,7 +72,7 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
 
 
 class _Row(NamedTuple):
-    """How long the actions of a row take, and the message that each of them sends; `onward` is 0 where there is none.
+    """The times of the actions of a row, and of the message that each of them sends; without one, `onward` is 0.
 
     Attributes:
         ticks: of the action; those of a check depend on its number.

@@ -117,7 +117,7 @@ def zero_bubble_in_slots(order: Order, n_devices: int, n_micro_batches: int) -> 
 
 
 def order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, transfers: Transfers) -> StepFunction:
-    """The makespan of an order that is the same for all times, as `step_function` of its schedule.
+    """The makespan of an order as a function of times, for an order that is the same whatever the times are.
 
     Where transfers overlap with compute, every action is simulated.
     """

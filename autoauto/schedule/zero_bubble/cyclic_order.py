@@ -177,7 +177,7 @@ class CyclicOrder:
         return False
 
     def move(self, action: int, by: int) -> Displacement | None:
-        """Let an action pass so many others, later ones or, by a negative number, earlier ones; None if illegal."""
+        """Let an action pass the `by` actions after it, or the `-by` before it; None, and no change, if illegal."""
         device, position = self.device[action], self.position
         sequence = self.sequences[device]
         length, here = len(sequence), sequence.index(action)
@@ -256,7 +256,7 @@ class CyclicOrder:
         return critical
 
     def between(self, first: int, last: int) -> list[int]:
-        """The actions of a device from one to another; for messages of a wire the actions that send them."""
+        """The actions of a device from `first` to `last`; of two messages of a wire, from sender to sender."""
         n_actions = len(self.device)
         if first >= n_actions:
             first, last = self.source[first], self.source[last]
@@ -315,10 +315,9 @@ class CyclicOrder:
         starts = [0] * len(self.starts)
         by_start = sorted(range(len(starts)), key=self.starts.__getitem__)
         self.postpone(starts, self.period, by_start, patience=len(starts))
-        size, n_jobs = self.size, len(self.pipeline.ticks)
-        return ModuloSchedule(
-            self.period, [[starts[job * size + number] for job in range(n_jobs)] for number in range(size)]
-        )
+        n_actions = len(self.device)
+        by_micro_batch = [starts[number : n_actions : self.size] for number in range(self.size)]
+        return ModuloSchedule(self.period, by_micro_batch)
 
 
 def _renumbered(times: list[int], period: int) -> list[int]:

@@ -171,7 +171,7 @@ class _Table:
         return None, n_tries
 
     def changed(self, waits: _Waits, random: Random) -> _Waits:
-        """One to three changes: a W lags or no longer, a wait is dropped or drawn anew."""
+        """Make one to three random changes: let a W lag or no longer, drop a wait, or draw a new one."""
         before, lagging = list(waits.before), list(waits.lagging)
         for _ in range(random.choice((1, 1, 2, 3))):
             if random.random() < 0.4:
@@ -239,7 +239,7 @@ class _Table:
 
 
 class _Busy:
-    """What a device or a wire does in a period: disjoint intervals, of which the last may reach into the next period.
+    """The busy time of a device or a wire in a period: disjoint intervals; the last may reach into the next period.
 
     Attributes:
         period: the period.

@@ -145,7 +145,7 @@ class _OrderSearch:
             self.keep(in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches)))
 
     def keep(self, draft: DraftSchedule | None) -> None:
-        """Make it the best if it is."""
+        """Make a draft the best order so far if it is shorter."""
         if draft is not None and (self.shortest is None or draft.makespan < self.shortest.makespan):
             self.shortest = draft
 
@@ -245,7 +245,7 @@ class _OrderSearch:
 
 
 def stretches(starts: list[list[int]], n_micro_batches: int) -> Iterator[Priorities]:
-    """Starts of more micro-batches: those of few, where a group of one to three is repeated.
+    """Make starts of more micro-batches of the starts of a few, by repeating a group of one to three of them.
 
     Groups come first whose jobs agree best on how long a group takes.
 

@@ -137,7 +137,7 @@ def annealed(pipeline: ZeroBubbleProblem, schedule: ModuloSchedule, random: Rand
 
 
 def _runs(order: CyclicOrder, cycle: list[int]) -> list[list[int]]:
-    """The runs of at least two actions of a cycle; none if all of it is on a device, which then has no time left."""
+    """The runs of two or more actions of a cycle; none if the cycle is on one device, which then has no time left."""
     first = next((i for i, here in enumerate(cycle) if order.after[cycle[i - 1]] != here), None)
     if first is None:
         return []
@@ -151,7 +151,7 @@ def _runs(order: CyclicOrder, cycle: list[int]) -> list[list[int]]:
 
 
 def _out_of_a_run(runs: list[list[int]], random: Random) -> tuple[int, int]:
-    """An action of a run, and how many others it passes to leave the run; sometimes up to three more."""
+    """Draw an action of a run, and how many others it passes to leave the run; sometimes it passes up to three more."""
     run, further = random.choice(runs), random.choice((0, 0, 0, 1, 2, 3))
     if random.random() < 0.5:
         i = random.randrange(len(run) - 1)
