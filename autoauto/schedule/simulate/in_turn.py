@@ -48,9 +48,9 @@ def in_turn(schedule: Schedule, times: StageTimes) -> Timeline:
     codes = schedule.codes
     starts, ends = [], []
     for program in schedule.programs:
-        stage = codes.stages(program[:1])
-        end = stops[stage, codes.micro_batches(program)]
-        starts.append(end - times.forward[stage])
+        own_stage = codes.stages(program[:1])  # all actions of a device are on one stage
+        end = stops[own_stage, codes.micro_batches(program)]
+        starts.append(end - times.forward[own_stage])
         ends.append(end)
     return Timeline(
         schedule,
