@@ -28,13 +28,13 @@ _PROJECT = _PACKAGE.parent / "pyproject.toml"
 
 @cache
 def code_version() -> str:
-    """The version; of a checkout with a digest of which files of code it has, how long they are, and when they changed.
+    """The version; for a checkout also a digest of the names, sizes and modification times of its files of code.
 
-    So what a checkout stored of its own is not taken for an answer of other code.
+    Results that are stored under it are not mistaken for results of other code.
     """
     if not _PROJECT.exists():
         return VERSION
-    states = sorted((path, size, changed_ns) for path, size, changed_ns in _code_files(str(_PACKAGE)))
+    states = sorted(_code_files(str(_PACKAGE)))
     return f"{VERSION} {hashlib.sha256(repr(states).encode()).hexdigest()[:16]}"
 
 

@@ -190,7 +190,8 @@ def _second_runs(ops: Sequence[PipelineOp], forward: Sequence[PipelineOp]) -> li
             if op.backward and op.stage == stage:
                 wanted.update(op.inputs)
         wanted -= stashed
-        for op in reversed(forward):  # a layer that runs again needs its own inputs
+        # Backwards, as a layer that runs again needs its own inputs, which other layers may have to make again.
+        for op in reversed(forward):
             if op.stage < stage and not wanted.isdisjoint(op.outputs):
                 wanted |= set(op.inputs) - stashed
                 again.append(replace(op, name=f"{op.name}~", stage=stage, recompute=True))
@@ -242,8 +243,8 @@ def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash
     read_later = graph.anchors | {op.inputs[0] for op in ops if op.kind is OpKind.COPY}
     stashes = []
     for name, stages in read.items():
-        first = min(made.get(name, stages))
-        later = sorted(stages - made.get(name, set()) - {first})
+        first = min(made.get(name, stages))  # what no stage makes arrives in the first one that reads it
+        later = sorted(stages - made.get(name, set()) - {first})  # a stage that recomputes a tensor needs no stash
         if later:
             stashes.append(Stash(name, devices[name], first, tuple(later), name not in read_later))
     return tuple(stashes)

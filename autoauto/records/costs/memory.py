@@ -137,6 +137,7 @@ def _addends(
     for index, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         runs = largest == index
         own = runs & (count > 0)  # whether its entry for the current micro-batch is part of the temporary bytes
+        # Products with truth values, as both may be arrays: only the stage that runs has temporary bytes.
         temporary = runs * (stage.temporary_bytes - stage.entry_bytes) + own * stage.entry_bytes
         once = {key: n_bytes for key, n_bytes in stage.shared_bytes.items() if key not in stored}
         yield stage.exclusive_bytes, once, {TEMPORARY: temporary, STASH: (count - own) * stage.entry_bytes}

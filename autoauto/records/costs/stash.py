@@ -113,12 +113,14 @@ def _fewest_bytes(weights: Sequence[int], sums: Sequence[int], limit: int) -> _C
     """
     fewest, before, window = [0] * len(sums), [-1] * len(sums), deque([0])
     for position in range(1, len(sums)):
+        # A segment that is too long for this position is too long for all later ones.
         while window and sums[position] - sums[window[0]] > limit:
             window.popleft()
         if not window:
             return None
         before[position] = window[0]
         fewest[position] = fewest[window[0]] + weights[position]
+        # Earlier candidates with no fewer bytes leave the window before this one: they are never the best again.
         while window and fewest[window[-1]] >= fewest[position]:
             window.pop()
         window.append(position)

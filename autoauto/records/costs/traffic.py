@@ -216,6 +216,7 @@ class Lengths(NamedTuple):
             first, last = self.ends
             return np.asarray(first + np.floor(shares * (last - first + 1))).astype(np.int64)
         z = np.array([_NORMAL.inv_cdf(float(share)) for share in np.clip(shares, _RARE, 1 - _RARE)])
+        # The segment between two percentiles that holds z; the outermost segments go on beyond their ends.
         right = np.clip(np.searchsorted(self.z, z), 1, len(self.z) - 1)
         known_z, logs = np.array(self.z), np.array(self.logs)
         slopes = (logs[right] - logs[right - 1]) / (known_z[right] - known_z[right - 1])
@@ -316,6 +317,7 @@ class TrafficLoad:
         """
         if self.trace is not None:
             return self._cached(self.trace.requests.faster(rate_per_s / self.trace.rate_per_s), alike)
+        # Long enough for a queue to show itself, and with enough requests for percentiles.
         lasts_s = max(_MIN_LOAD_S, _LATENCIES * latency_s)
         n = min(max(_MIN_REQUESTS, ceil(rate_per_s * lasts_s)), _MAX_REQUESTS)
         # A generator for each, so that more requests change none of the first ones.
