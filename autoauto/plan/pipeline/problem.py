@@ -329,23 +329,27 @@ def check_memory(*plans: Sequence[Stage | Phase]) -> None:
     Raises:
         OutOfMemory: one does; the message names the one that exceeds it most, and its largest stage.
     """
+    # Stages of a device are in its memory together. A phase has the device for itself: it is a group of its own.
     groups: dict[tuple[int, int], list[Stage | Phase]] = defaultdict(list)
     for number, parts in enumerate(plans):
         for index, part in enumerate(parts):
             groups[number, part.device if isinstance(part, Stage) else index].append(part)
     tightest = max(groups.values(), key=_excess_bytes)
-    excess, largest = _excess_bytes(tightest), max(tightest, key=lambda part: part.total_bytes)
-    if excess > 0:
-        device = f" {largest.device}" if isinstance(largest, Stage) else ""
-        ranges = " and ".join(str(part.layers) for part in tightest)
-        raise OutOfMemory(
-            f"layers {ranges} need {format_bytes(sum(part.total_bytes for part in tightest))} on device{device}, which "
-            f"has {format_bytes(largest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or "
-            "more devices",
-            excess,
-            largest.layers,
-            largest.memory_bytes,
-        )
+    excess = _excess_bytes(tightest)
+    if excess <= 0:
+        return
+    largest = max(tightest, key=lambda part: part.total_bytes)
+    device = f" {largest.device}" if isinstance(largest, Stage) else ""
+    ranges = " and ".join(str(part.layers) for part in tightest)
+    n_bytes = sum(part.total_bytes for part in tightest)
+    raise OutOfMemory(
+        f"layers {ranges} need {format_bytes(n_bytes)} on device{device}, which has "
+        f"{format_bytes(largest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or more "
+        "devices",
+        excess,
+        largest.layers,
+        largest.memory_bytes,
+    )
 
 
 def _excess_bytes(parts: Sequence[Stage | Phase]) -> int:

@@ -316,7 +316,13 @@ def shortest_periods(stages: StageTable) -> list[BoundedPlan]:
 def mixed_partition(costs: StageCosts) -> tuple[int, ...] | None:
     """Cuts between which every stage fits, alone on its device, if it recomputes where it must; None without any.
 
-    Back from the end, a stage may start where one of its stops lets the next stage start.
+    Back from the end, a stage may start where one of its stops lets the next stage start:
+
+        cut               0 1 2 3 4 5 6
+        end                           x
+        stage 2 starts          x x x        from cut 3 on it fits up to the end
+        stage 1 starts    x x x x            from cut 0 it fits up to cut 3
+
     """
     n_blocks, n_stages = len(costs.problem.blocks), costs.stages.n_stages
     positions = np.arange(n_blocks + 1)

@@ -214,6 +214,7 @@ class Plan(Displayed):
         waits for it once.
         """
         entry, exit_ = self.stages[0].receive_cycles, self.stages[-1].send_cycles
+        # From the first stage's start to the last one's stop, links between them included.
         if self.period is Period.BARRIER:
             between = (len(self.stages) - 1) * self.cost_cycles + self.compute_cycles
         else:
@@ -272,12 +273,15 @@ class Plan(Displayed):
             return ()
         cost = self.cost_cycles
         if self.period is Period.SERIAL:
+            # The parts of a device add up: each of them binds where the device is the slowest.
             compute, transfer = self.device_compute_cycles, self.device_transfer_cycles
             binding = {d for d in by_device if by_device[d] and compute[d] + transfer[d] == cost}
         elif self.period is Period.BARRIER:
+            # The largest parts add up, perhaps of different devices: each part binds where it is largest.
             longest = max(by_device.values())
             binding = {d for d, cycles in by_device.items() if cycles == longest}
         else:
+            # The parts happen at once: a part binds only if it takes the whole period.
             binding = {d for d, cycles in by_device.items() if cycles >= cost}
         return tuple(i for i, stage in enumerate(self.stages) if stage.device in binding)
 

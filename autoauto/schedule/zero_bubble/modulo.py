@@ -241,6 +241,9 @@ class _Table:
 class _Busy:
     """The busy time of a device or a wire in a period: disjoint intervals; the last may reach into the next period.
 
+        |##...###....##|##...###....##|      two periods of the same intervals
+           ^ ready  ####                     an action of 4 ticks goes from gap to gap until one is long enough
+
     Attributes:
         period: the period.
         starts: when each starts, increasing and less than the period.
