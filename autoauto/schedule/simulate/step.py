@@ -68,11 +68,11 @@ def step_function(schedule: Schedule, transfers: Transfers) -> StepFunction:
 class _LongestPath:
     """Overlapping transfers: nodes are actions and messages, each after at most two others.
 
-        device 0   0F0 ---> 0F1 ---> 0B0         -->  after the node before on the same device or link
-                      \\        \\     /
-        links          m0 ---> m1  b0            \\ /  after its input: a message after its sender, an
-                         \\       \\  \\                  action after its message
-        device 1          1F0 --> 1F1 ..
+        device 0   0F0 --> 0F1 --> ..       -->  after the node before on the same device or link
+                    |       |
+        link       m0 ---> m1               |    after its input: a message after its sender,
+                    |       |                    an action after its message
+        device 1   1F0 --> 1F1 --> ..
 
     Attributes:
         n_rows: how many rows of times there are.
