@@ -227,7 +227,7 @@ def _with_rows(phase: Phase, number: GraphRow, rows: _BufferRows, index: int) ->
         loads, stores = inputs, rows.dx.rows[before]
     else:
         loads, stores = rows.dx.rows[after] + rows.stash.rows[after], rows.dx.rows[before]
-        if rows.reads_inputs_again[index]:  # to recompute, or because they were stashed by a phase before
+        if rows.reads_inputs_again[index]:  # to recompute, or as a part of the stash that phases before have stored
             loads += inputs
     return replace(phase, graph=number.graph, row=number.row, loads=loads, stores=stores)
 

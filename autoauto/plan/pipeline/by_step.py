@@ -206,7 +206,7 @@ class _StepSearch:
 
     def lower_bound(self) -> float:
         """A lower bound of the step of every plan."""
-        # A plan is bounded by the largest bound of its edges. Up to every cut, the plan is wanted where that is least.
+        # A plan is bounded by the largest bound of its edges; the smallest such bound over all plans bounds all.
         largest = np.zeros((1, self.n_cuts))
         for edges in self.edges:
             bounds = np.maximum(largest[:, edges.starts], edges.bounds).take(edges.by_stop, axis=1)

@@ -157,9 +157,7 @@ def best_in_any_order(
     for kind, n in enumerate(n_devices):
         ways += [(kind, m) for m in range(1, min(n, max_replicas) + 1)]
     spread = even_spread(n_devices, n_total)
-    usage = list(
-        usages(n_devices, n_total, spread)
-    )  # the fewest devices first, so that plans use no more than they need
+    usage = list(usages(n_devices, n_total, spread))  # fewest devices first: plans use no more than they need
     steps, totals = tuple(steps_between(usage, ways)), np.array([sum(used) for used in usage])
     last_states = np.flatnonzero(totals > 0 if n_in_use is None else totals == n_in_use).tolist()
     bound = _lower_bound(tables, n_total, max_replicas)

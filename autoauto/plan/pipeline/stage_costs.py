@@ -180,7 +180,7 @@ class StageCosts:
         for subset in sorted(subsets, key=lambda subset: (sum(extra_cycles[i] for i in subset), subset)):
             flags = tuple(flag or i in subset for i, flag in enumerate(must))
             if self._excess_bytes(device, cuts, flags) <= 0:
-                # The fewest extra cycles may lie on the longest path of the step, and more of them beside it.
+                # Another subset with more extra cycles may still make a shorter step, if they are off its longest path.
                 return Choice(flags, is_certain=not subset)
         return None
 
@@ -374,7 +374,7 @@ def _repaired(costs: StageCosts, cuts: IntArray) -> IntArray:
     for _ in range(MAX_REPAIRS):
         if not any(missing):
             break
-        # The device that lacks most has its bytes changed only by the cuts at both ends of its stages.
+        # Only the cuts at both ends of its stages change the bytes of the device that lacks most.
         own = costs.of_device[int(np.argmax(missing))]
         movable = {*own, *(s + 1 for s in own)} - {0, len(cuts) - 1}
         tries = []

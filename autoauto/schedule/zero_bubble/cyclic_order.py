@@ -246,7 +246,7 @@ class CyclicOrder:
             if cycle is None:
                 self.starts, self.period = starts, period
                 if critical:
-                    break  # the ratio of this cycle is the period: no shorter one suffices
+                    break  # every shorter period is too short for this cycle
                 period -= period // 100 + 1
             elif cycle:
                 critical = cycle

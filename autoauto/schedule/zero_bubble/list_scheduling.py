@@ -212,7 +212,7 @@ class _Run:
         earliest = min([choice[2] for choice in choices])
         before = first_stop
         if self.fair:
-            # Every tick that it waits is a tick of slack: it must not have less than any other device.
+            # To wait uses up slack: it must not end with less than every other device.
             before = min(before, earliest + 1 + self.slack[device] - min(self.slack))
         before = max(before, earliest + 1)  # an action of no ticks stops when it starts
         return min([choice for choice in choices if choice[2] < before])[1:]
