@@ -18,7 +18,7 @@ class Cuts(Protocol):
 
     @property
     def period(self) -> FloatArray:
-        """That of the slowest stage, shape (rows, batch sizes); infinite where the blocks do not fit."""
+        """The period of the slowest stage, shape (rows, batch sizes); infinite where the blocks do not fit."""
         ...
 
     def n_blocks(self, row: int) -> IntArray:
@@ -34,7 +34,9 @@ def cuts_of(rows: IntArray, positions: Sequence[ChainStage], order: Sequence[int
         positions: what their stages cost; blocks by kind, shape (kinds, batch sizes).
         order: by block, the number of its kind.
     """
-    return _Equal.of(rows, positions, len(order)) if max(order) == 0 else _Unlike.of(rows, positions, order)
+    if max(order) == 0:
+        return _Equal.of(rows, positions, len(order))
+    return _Unlike.of(rows, positions, order)
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,13 @@ class _Equal:
 
     @staticmethod
     def of(rows: IntArray, positions: Sequence[ChainStage], n_all: int) -> _Equal:
-        most = [np.floor(np.minimum(each.usable / each.filled[0], n_all)).astype(np.int64) for each in positions]
-        base, step = ([each.base for each in positions], [each.blocks[0] for each in positions])
-        stages = BlockStages(np.array(base), np.array(step), np.array(most))
+        usable, filled = np.array([each.usable for each in positions]), np.array([each.filled[0] for each in positions])
+        stages = BlockStages(
+            base=np.array([each.base for each in positions]),
+            step=np.array([each.blocks[0] for each in positions]),
+            most=np.floor(np.minimum(usable / filled, n_all)).astype(np.int64),
+        )
+        # Equal blocks do not care for the order of stages: a row is how many of its stages have each position.
         counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
         of_rows = BlockStages(stages.base[:, None], stages.step[:, None], stages.most[:, None])
         return _Equal(rows, stages, equal_blocks(of_rows, counts, n_all), n_all)

@@ -60,20 +60,23 @@ def equal_blocks(stages: BlockStages, counts: IntArray, n_blocks: int) -> BlockC
     is_present = counts > 0
     fits = (~is_present | (most >= 1)).all(axis=0) & (counts.sum(axis=0) <= n_blocks)
     fits = fits & ((counts * most).sum(axis=0) >= n_blocks)
+    # No period is shorter than a stage with one block, nor than if blocks could be divided among stages at will.
     minimum = np.where(is_present, base + step, -np.inf).max(axis=0)
     fluid = (n_blocks + (counts * base / step).sum(axis=0)) / (counts / step).sum(axis=0)
-    low, high = np.maximum(minimum, fluid), np.where(is_present, base + most * step, -np.inf).max(axis=0)
+    low = np.maximum(minimum, fluid)
+    high = np.where(is_present, base + most * step, -np.inf).max(axis=0)
     for _ in range(_N_HALVINGS):
         middle = (low + high) / 2
         enough = (counts * _within(middle, stages)).sum(axis=0) >= n_blocks
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    # The bisection ends near the period: that of the slowest stage is exact.
     blocks = _within(high, stages)
     period = np.where(is_present, base + blocks * step, -np.inf).max(axis=0)
     return BlockCuts(np.where(fits, period, np.inf), blocks)
 
 
 def _within(period: FloatArray, stages: BlockStages) -> IntArray:
-    """How many blocks of every stage fit a period, at least one."""
+    """The number of blocks of every stage that fit a period, one or more; rounding errors must not lose any."""
     n = np.floor((period - stages.base) / stages.step * (1 + _ROUNDING))
     return np.maximum(np.minimum(n, stages.most), 1).astype(np.int64)
 

@@ -112,11 +112,11 @@ def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -
     graphs = [number.graph for number in numbers]
     connections = _buffer_rows(costs, cuts, edges[1:-1], graphs, [phases[0] for phases in bare])
     forward: list[Phase] = []
-    backward: list[Phase] = []
+    backward: list[Phase] = []  # from the last range to the first
     for index, (phases, number) in enumerate(zip(bare, numbers, strict=True)):
         first, *others = [_with_rows(phase, number, connections, index) for phase in phases]
         forward.append(first)
-        backward = others + backward  # the backward passes run from the last range to the first
+        backward = others + backward
     return _timed(costs, forward + backward, connections.buffers + _variables(costs, forward))
 
 
@@ -227,7 +227,7 @@ def _with_rows(phase: Phase, number: GraphRow, rows: _BufferRows, index: int) ->
         loads, stores = inputs, rows.dx.rows[before]
     else:
         loads, stores = rows.dx.rows[after] + rows.stash.rows[after], rows.dx.rows[before]
-        if rows.reads_inputs_again[index]:
+        if rows.reads_inputs_again[index]:  # to recompute, or as a part of the stash that phases before have stored
             loads += inputs
     return replace(phase, graph=number.graph, row=number.row, loads=loads, stores=stores)
 

@@ -77,7 +77,8 @@ def candidates_from(table: CostTable, blocks: Blocks, earliest: Sequence[int]) -
     sizes = [size * (name == PARAMETER) for size, name in zip(form.shared_bytes, categories, strict=True)]
     shared_variables = SharedUses.of(form.shared_keys, sizes)
     for ends in chain(parts(earliest, range(1, n)), parts(earliest, range(n, n + 1))):
-        row, column = np.nonzero(ends.are_ranges & (np.asarray(ends.starts) >= _of(earliest, ends.stops)[:, None]))
+        first_starts = np.array(earliest[ends.stops.start : ends.stops.stop], dtype=np.int64)
+        row, column = np.nonzero(ends.are_ranges & (np.asarray(ends.starts) >= first_starts[:, None]))
         stops, starts = cuts[row + ends.stops.start], cuts[column + ends.starts.start]
         if len(starts):
             yield PhaseCandidates(
@@ -91,17 +92,15 @@ def candidates_from(table: CostTable, blocks: Blocks, earliest: Sequence[int]) -
             )
 
 
-def _of(values: Sequence[int], stops: range) -> IntArray:
-    return np.array(values[stops.start : stops.stop], dtype=np.int64)
-
-
 def single_candidate(table: CostTable, start: int, stop: int) -> PhaseCandidates:
     """The range `[start, stop)` alone, by `CostTable.memory_bytes`."""
     memory = table.memory_bytes(start, stop)
-    base_bytes, variable_bytes = sum(memory.values()), memory.get(PARAMETER, 0)
-    activation_bytes = table.memory.activations.between(start, stop)
     return PhaseCandidates(
-        *(np.array([value]) for value in (start, stop, base_bytes, variable_bytes, activation_bytes))
+        starts=np.array([start]),
+        stops=np.array([stop]),
+        base_bytes=np.array([sum(memory.values())]),
+        variable_bytes=np.array([memory.get(PARAMETER, 0)]),
+        activation_bytes=np.array([table.memory.activations.between(start, stop)]),
     )
 
 
@@ -171,8 +170,10 @@ class PhaseCosts:
 
     def needed_bytes(self, ranges: PhaseCandidates) -> tuple[IntArray, IntArray]:
         """Bytes on the compute tiles, and on the io tiles, which hold one copy of the buffers where there are any."""
-        has_io_tiles, buffer_bytes = bool(self.options.n_io_tiles), self._buffer_bytes(ranges)
-        return ranges.base_bytes + (self.n_buffers - has_io_tiles) * buffer_bytes, has_io_tiles * buffer_bytes
+        buffer_bytes = self._buffer_bytes(ranges)
+        if self.options.n_io_tiles:
+            return ranges.base_bytes + (self.n_buffers - 1) * buffer_bytes, buffer_bytes
+        return ranges.base_bytes + self.n_buffers * buffer_bytes, np.zeros_like(buffer_bytes)
 
     def earliest_starts(self) -> list[int]:
         """By stop, (n + 1,), the earliest start whose range fits, its buffers left out; the stop itself without one."""
@@ -203,7 +204,10 @@ class PhaseCosts:
         forward = int(self.table.compute_prefix_cycles[-1]) - backward
         if not self.training:
             return self.options.steps * forward
-        return self.options.steps * (backward + (not self.options.recompute) * forward)  # the last phase does it once
+        if self.options.recompute:
+            # Backward has a second forward in it, and the last phase, which may be all layers, runs no first one.
+            return self.options.steps * backward
+        return self.options.steps * (backward + forward)
 
     def min_variable_cycles(self, n_replicas: int) -> float:
         """Cycles to load the variables of all layers at least, however they are divided into phases.
@@ -218,14 +222,14 @@ class PhaseCosts:
 
     def total_cycles(self, ranges: PhaseCandidates, counts: Sequence[int]) -> IntArray:
         """Cycles of all passes over each range, for all steps, with variables: a row for every number of replicas."""
-        steps, mode, passes = self.options.steps, self.options.effective_mode, self.passes(ranges)
-        loops = [
-            loop_cycles(mode, steps, costs.load_cycles, costs.compute_cycles, costs.store_cycles) for costs in passes
-        ]
-        n_moves = sum(costs.n_variable_moves for costs in passes)
-        variables = np.stack([self.variable_cycles(ranges.variable_bytes, n_replicas) for n_replicas in counts])
-        cycles: IntArray = np.add.reduce(loops) + n_moves * variables
-        return cycles
+        steps, mode = self.options.steps, self.options.effective_mode
+        loops: IntArray = np.zeros_like(ranges.starts)
+        n_moves = 0
+        for costs in self.passes(ranges):
+            loops = loops + loop_cycles(mode, steps, costs.load_cycles, costs.compute_cycles, costs.store_cycles)
+            n_moves += costs.n_variable_moves
+        variables = [self.variable_cycles(ranges.variable_bytes, n_replicas) for n_replicas in counts]
+        return loops + n_moves * np.stack(variables)
 
     def passes(self, ranges: PhaseCandidates) -> tuple[PassCosts, ...]:
         """Forward; in training also backward, or both at once for ranges that hold the last layer."""
@@ -366,11 +370,11 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
         raise BadInput(f"io_tiles must be below {device.n_tiles}, the tiles of a {device.name}, got {options.io_tiles}")
     assert table.n_devices == 1
     assert not any(table.stash_entries)
-    table, layers = table.plain, profile.layers  # phases are planned without subgraphs for equal layers
-    inputs = np.array([*(layer.input_bytes for layer in layers), 0], dtype=np.int64)
-    outputs = np.array([0, *(layer.output_bytes for layer in layers)], dtype=np.int64)
+    inputs = np.array([layer.input_bytes for layer in profile.layers] + [0], dtype=np.int64)
+    outputs = np.array([0] + [layer.output_bytes for layer in profile.layers], dtype=np.int64)
     training = profile.options is not None and profile.options.training
-    return PhaseCosts(table, inputs, outputs, options, training, cluster)
+    # Phases are planned without subgraphs for equal layers.
+    return PhaseCosts(table.plain, inputs, outputs, options, training, cluster)
 
 
 def _between(prefix: IntArray, ranges: PhaseCandidates) -> IntArray:

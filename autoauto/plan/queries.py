@@ -1,4 +1,4 @@
-"""Questions to the planner besides the best plan.
+"""Queries of the planner besides the best plan.
 
 `k_best`                 the k cheapest plans, exactly: the best, then the best of all others, and so on
 `pareto_front`           the Pareto front of compute, transfer and peak memory
@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.plan.pipeline.fitting import Fitting
-from autoauto.plan.pipeline.infeasible import why_infeasible
-from autoauto.plan.pipeline.optimal import Incumbent, incumbents, solve
+from autoauto.plan.pipeline.infeasible import excess_bytes, why_infeasible
+from autoauto.plan.pipeline.optimal import Incumbent, incumbents, minimum_compute_cuts, solve
 from autoauto.plan.pipeline.probe import UNBOUNDED, probe, search_smallest_bound
 from autoauto.plan.pipeline.problem import (
     CutProblem,
@@ -80,12 +80,10 @@ def ranked(problem: CutProblem) -> Iterator[list[int]]:
                 heappush(queue, _QueueEntry(cost, _EntryKind.PARENT_BEST, next(order), smaller, cuts))
         elif kind is _EntryKind.PARENT_BEST:
             equal = probe(box, *box.bounds(cuts))
-            entry = (
-                (_EntryKind.BOUND, next(order), box, [])
-                if equal is None
-                else (_EntryKind.BEST, next(order), box, equal)
-            )
-            heappush(queue, _QueueEntry(cost, *entry))
+            if equal is None:
+                heappush(queue, _QueueEntry(cost, _EntryKind.BOUND, next(order), box, []))
+            else:
+                heappush(queue, _QueueEntry(cost, _EntryKind.BEST, next(order), box, equal))
         else:
             best = _cheapest(box, cost)
             if best is not None:
@@ -93,7 +91,7 @@ def ranked(problem: CutProblem) -> Iterator[list[int]]:
 
 
 class _EntryKind(IntEnum):
-    """What is known of a box in the queue: its best plan, the best plan of its parent, or only a lower bound."""
+    """The knowledge about a box in the queue: its best plan, the best plan of its parent, or only a lower bound."""
 
     BEST = 0
     PARENT_BEST = 1
@@ -120,9 +118,9 @@ def _cheapest(box: CutProblem, bound: int) -> Incumbent | None:
 def _boxes_without(box: CutProblem, cuts: list[int]) -> Iterator[CutProblem]:
     """Disjoint boxes of all plans of the box but `cuts`: equal to `cuts` before cut i, which lies earlier or later."""
     for i, ((first, last), cut) in enumerate(zip(box.cut_limits, cuts, strict=True)):
+        same = [(cut, cut) for cut in cuts[:i]]
         for ends in ((first, cut - 1), (cut + 1, last)):
             if ends[0] <= ends[1]:
-                same = [(cut, cut) for cut in cuts[:i]]
                 yield replace(box, cut_limits=[*same, ends, *box.cut_limits[i + 1 :]])
 
 
@@ -143,15 +141,15 @@ def pareto_front(table: CostTable) -> Iterator[Plan]:
         table = table.with_memory(lambda memory: memory.outlined or memory)
         problem = prepare(replace(table, period=Period.BARRIER))
     table = table.plain
-    block_bytes = (
-        min(sum(own.memory.by_category(*block, 0).values()) for own in table.of_devices or (table,))
-        for block in pairwise(problem.blocks.cuts)
-    )
-    min_peak_bytes = max(block_bytes)  # some stage holds the largest block
+    min_peak_bytes = 0  # some stage holds the largest block
+    for start, stop in pairwise(problem.blocks.cuts):
+        on_devices = [own.memory.by_category(start, stop, 0) for own in table.of_devices or (table,)]
+        min_peak_bytes = max(min_peak_bytes, min(sum(n_bytes.values()) for n_bytes in on_devices))
     empty = True
-    for point in _points(_Tradeoff(table, problem, min_peak_bytes)) if len(problem.blocks) >= problem.n_stages else ():
-        empty = False
-        yield evaluate(table, problem.partition(point.cuts))
+    if len(problem.blocks) >= problem.n_stages:
+        for point in _points(_Tradeoff(table, problem, min_peak_bytes)):
+            empty = False
+            yield evaluate(table, problem.partition(point.cuts))
     if empty:
         raise why_infeasible(table, problem)
 
@@ -179,21 +177,23 @@ def _points(tradeoff: _Tradeoff) -> Iterator[_FrontPoint]:
         front.append(point)
         yield point
     while front:
-        peak = max(point.peak_bytes for point in front)
-        runs, front = _runs(front, peak - 1), []
-        for i, (remains, run) in enumerate(runs):
-            if remains:
+        cap_bytes = max(point.peak_bytes for point in front) - 1
+        runs, front = _runs(front, cap_bytes), []
+        for i, run in enumerate(runs):
+            if run[0].peak_bytes <= cap_bytes:
                 front += run
                 continue
-            following = runs[i + 1][1][0] if i + 1 < len(runs) else None
-            for point in tradeoff.between(peak - 1, front[-1] if front else None, following):
+            # The neighbours of a removed run are within the cap: nothing that replaces it lies beyond them.
+            previous = front[-1] if front else None
+            following = runs[i + 1][0] if i + 1 < len(runs) else None
+            for point in tradeoff.between(cap_bytes, previous, following):
                 front.append(point)
                 yield point
 
 
-def _runs(front: list[_FrontPoint], cap_bytes: int) -> list[tuple[bool, list[_FrontPoint]]]:
-    """The front as runs of neighbours, each with whether all of its points are within `cap_bytes` or none is."""
-    return [(within, list(run)) for within, run in groupby(front, lambda point: point.peak_bytes <= cap_bytes)]
+def _runs(front: list[_FrontPoint], cap_bytes: int) -> list[list[_FrontPoint]]:
+    """The front as runs of neighbours that are all within `cap_bytes`, or all beyond it, in turn."""
+    return [list(run) for _, run in groupby(front, lambda point: point.peak_bytes <= cap_bytes)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +209,15 @@ class _Tradeoff:
     ) -> Iterator[_FrontPoint]:
         """The points within `cap_bytes` with less transfer than `previous` and less compute than `following`."""
         problem = self.capped(cap_bytes)
-        low = previous.compute_cycles + 1 if previous else compute_lower_bound(problem)
-        high = following.compute_cycles - 1 if following else compute_upper_bound(problem)
-        transfer = previous.transfer_cycles - 1 if previous else UNBOUNDED
+        low, high = compute_lower_bound(problem), compute_upper_bound(problem)
+        transfer = UNBOUNDED
+        if previous is not None:
+            low, transfer = previous.compute_cycles + 1, previous.transfer_cycles - 1
+        if following is not None:
+            high = following.compute_cycles - 1
+        step = largest_block(problem) // 8
         while True:
-            within_transfer = partial(probe, problem, transfer_cycles=transfer)
-            first = low + largest_block(problem) // 8
-            cuts = search_smallest_bound(
-                within_transfer, problem.compute_cycles, low, high, first, snap=problem.next_compute
-            )
+            cuts = minimum_compute_cuts(problem, transfer, low, high, low + step)
             if cuts is None:
                 return
             point = self.point(problem, cuts)
@@ -228,10 +228,8 @@ class _Tradeoff:
         """The point with the compute of `cuts`, the smallest transfer for it, and the smallest peak memory for both."""
         compute, high = problem.compute_cycles(cuts), problem.transfer_cycles(cuts) - 1
         within_compute = partial(probe, problem, compute)
-        cuts = (
-            search_smallest_bound(within_compute, problem.transfer_cycles, transfer_lower_bound(problem), high, high)
-            or cuts
-        )
+        low = transfer_lower_bound(problem)
+        cuts = search_smallest_bound(within_compute, problem.transfer_cycles, low, high, high) or cuts
         transfer, peak = problem.transfer_cycles(cuts), self.peak_bytes(cuts)
 
         def within_both(cap_bytes: int) -> list[int] | None:
@@ -260,13 +258,15 @@ def best_per_device_count(table: CostTable) -> dict[int, Plan | Infeasible]:
     """
     check_one_in_flight(table, "every number of devices")
     problem = prepare(table)
-    outcomes: dict[int, Plan | Infeasible] = {}
-    for n_ipu in range(1, table.n_devices + 1):
-        try:
-            outcomes[n_ipu] = solve(table.part(0, n_ipu), problem.part(0, n_ipu)).plan
-        except Infeasible as failure:
-            outcomes[n_ipu] = failure
-    return outcomes
+    return {n_ipu: _outcome(table.part(0, n_ipu), problem.part(0, n_ipu)) for n_ipu in range(1, table.n_devices + 1)}
+
+
+def _outcome(table: CostTable, problem: CutProblem) -> Plan | Infeasible:
+    """The best plan of a prepared table, or why there is none."""
+    try:
+        return solve(table, problem).plan
+    except Infeasible as failure:
+        return failure
 
 
 def replicas(table: CostTable) -> Replicas:
@@ -280,18 +280,23 @@ def replicas(table: CostTable) -> Replicas:
         Infeasible: no pipeline of any length fits; of all the errors, the one with the fewest missing bytes.
     """
     check_one_in_flight(table, "replicas")
-    problem, failures = prepare(table), []
-    best: tuple[Fraction, Replicas] | None = None
+    problem = prepare(table)
+    failures: list[Infeasible] = []
+    best, best_rate = None, Fraction(0)
     for n_ipu in range(1, table.n_devices + 1):
-        outcomes = list(_pipelines(table, problem, n_ipu))
-        failures += [outcome for outcome in outcomes if isinstance(outcome, Infeasible)]
-        plans = tuple(outcome for outcome in outcomes if isinstance(outcome, Plan))
-        rate = sum((Fraction(1, max(plan.cost_cycles, 1)) for plan in plans), Fraction(0))
-        if plans and (best is None or rate > best[0]):
-            best = rate, Replicas(plans)
+        plans, rate = [], Fraction(0)
+        for outcome in _pipelines(table, problem, n_ipu):
+            if isinstance(outcome, Infeasible):
+                failures.append(outcome)
+            else:
+                plans.append(outcome)
+                rate += Fraction(1, max(outcome.cost_cycles, 1))
+        if rate > best_rate:
+            best, best_rate = Replicas(tuple(plans)), rate
     if best is None:
+        # An error without missing bytes comes last: no memory would help against it.
         raise min(failures, key=lambda failure: (failure.excess_bytes == 0, failure.excess_bytes))
-    return best[1]
+    return best
 
 
 def _pipelines(table: CostTable, problem: CutProblem, n_ipu: int) -> Iterator[Plan | Infeasible]:
@@ -301,27 +306,24 @@ def _pipelines(table: CostTable, problem: CutProblem, n_ipu: int) -> Iterator[Pl
         part = problem.part(first, first + n_ipu)
         outcome = next((outcome for group, outcome in planned if group == part), None)
         if outcome is None:
-            try:
-                outcome = solve(table.part(first, first + n_ipu), part).plan
-            except Infeasible as failure:
-                outcome = failure
+            outcome = _outcome(table.part(first, first + n_ipu), part)
             planned.append((part, outcome))
-        yield _shifted(outcome, first) if isinstance(outcome, Plan) else outcome
-
-
-def _shifted(plan: Plan, first: int) -> Plan:
-    """The plan on devices counted from `first`."""
-    return replace(plan, stages=tuple(replace(stage, device=stage.device + first) for stage in plan.stages))
+        if isinstance(outcome, Plan):
+            stages = [replace(stage, device=stage.device + first) for stage in outcome.stages]
+            yield replace(outcome, stages=tuple(stages))
+        else:
+            yield outcome
 
 
 def explain(table: CostTable, plan: Plan) -> Explanation:
     """The stages that determine the cost of a plan, and its cost with each cut moved to a neighbouring legal position.
 
-    The plan has one stage a device.
-
-    Where there is no plan, the error `Infeasible` explains why.
+    Args:
+        table: the costs that the plan was made from.
+        plan: a plan with one stage a device.
     """
-    partition, legal = plan.partition, np.flatnonzero(table.cut_allowed).tolist()
+    partition = plan.partition
+    legal = np.flatnonzero(table.cut_allowed).tolist()
     spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
     memory_stage = spare.index(min(spare))
     return Explanation(
@@ -345,5 +347,8 @@ def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: in
 
 
 def _move(table: CostTable, partition: tuple[int, ...], i: int, layer: int) -> Move:
-    plan = evaluate(table, (*partition[:i], layer, *partition[i + 1 :]))
-    return Move(layer, plan.cost_cycles, max(0, *(stage.total_bytes - stage.limit_bytes for stage in plan.stages)))
+    """The cost with cut `i` before another layer, and the bytes by which a stage then exceeds its device."""
+    moved = list(partition)
+    moved[i] = layer
+    plan = evaluate(table, moved)
+    return Move(layer, plan.cost_cycles, max(0, excess_bytes(plan)))

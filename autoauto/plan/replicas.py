@@ -30,13 +30,16 @@ def placements(cluster: Cluster, n_devices: int, replicas: int) -> list[tuple[in
         replicas: how many there are; the cluster has devices for all of them.
     """
     packed = tuple(range(0, replicas * n_devices, n_devices))
+    # First the first pipelines of all machines, then the second ones, and so on: machines get equally many.
     by_rank = [start for _, start in sorted(_in_machines(cluster, n_devices))]
     inside = tuple(sorted(by_rank[:replicas]))
-    return [inside, packed] if len(inside) == replicas and inside != packed else [packed]
+    if len(inside) < replicas or inside == packed:
+        return [packed]
+    return [inside, packed]
 
 
 def _in_machines(cluster: Cluster, n_devices: int) -> Iterator[tuple[int, int]]:
-    """Where a pipeline within as few machines as hold it may start, and how many start on the same machines before."""
+    """(rank, first device) of all pipelines that lie in as few machines as hold one; rank counts within machines."""
     span = -(-n_devices // cluster.machine_size) * cluster.machine_size
     for first in range(0, len(cluster), span):
         stop = min(first + span, len(cluster))
@@ -112,7 +115,7 @@ def all_reduce_cycles(
 
 
 def _cable(cluster: Cluster, device: int) -> Link:
-    """The slower end of what joins a device to the one before it; for the first device, to the one after it."""
+    """The slower end of the cable between a device and the one before it; for the first device, the one after it."""
     ends = max(device, 1)
     return min(cluster.send_links[ends - 1], cluster.receive_links[ends], key=lambda link: link.bytes_per_s)
 

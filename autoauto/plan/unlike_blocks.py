@@ -104,12 +104,14 @@ def _within(stages: Sequence[_Sums], period: FloatArray) -> tuple[IntArray, Floa
     for number, stage in enumerate(stages):
         spent, held = stage.cost[start, columns], stage.filled[start, columns]
         within = spent + period - stage.base
+        # Sums ascend, so the number of sums within a bound is the last block that still fits.
         in_time = (stage.cost <= within + _ROUNDING * np.abs(within)).sum(axis=0) - 1
         most = (stage.filled <= held + stage.usable).sum(axis=0) - 1
-        most = np.minimum(most, n_all - (n_stages - 1 - number))
+        most = np.minimum(most, n_all - (n_stages - 1 - number))  # every later stage needs a block
         stop = np.minimum(in_time, most)
         fits &= stop > start
-        stop = np.clip(stop, np.minimum(start + 1, n_all), n_all)
+        stop = np.clip(stop, np.minimum(start + 1, n_all), n_all)  # even where it does not fit: the loop goes on
+        # The period with one block more, or with the first where none fits; a stage whose memory is full takes no more.
         more = stage.base + stage.cost[np.minimum(stop + 1, n_all), columns] - spent
         with_first = stage.base + stage.cost[np.minimum(start + 1, n_all), columns] - spent
         more = np.where(in_time <= start, with_first, np.where(in_time < most, more, np.inf))

@@ -42,7 +42,7 @@ class BadInput(AutoautoError, ValueError):
 
 
 class Mismatch(BadInput):
-    """Values that do not go together, though each may go together with others."""
+    """Values each of which is legal, but which cannot be combined."""
 
 
 class UnreadableModel(BadInput):

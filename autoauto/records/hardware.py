@@ -117,7 +117,7 @@ class Link:
         >>> Link(bytes_per_s=1.0, idle_cycles=3).load_cycles(np.array([0, 2]), 1.0).tolist()
         [0, 5]
         """
-        return (n_bytes > 0) * self.cycles(n_bytes, clock_hz)
+        return (n_bytes > 0) * self.cycles(n_bytes, clock_hz)  # as 0 or 1, of numbers and of arrays
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +176,17 @@ class LinkedMachine:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Like devices, which stand in any order among those of other kinds.
+    """Devices that are alike, in a cluster of several kinds of devices in any order.
 
     Attributes:
-        device: each of them.
+        device: one of the devices.
         n_devices: how many there are.
-        device_link: how one of them receives from any other device, and sends to it.
-        host_link: how one of them receives from the host, and sends to it.
-        speed: how many times as fast as the profiled device each of them runs layers, where a profile of one kind is
-            planned (`autoauto/profile/importers/recorded.py`); None is not said.
-        linked: the machines of the devices, whose links pipelines of this kind alone use; None where `device_link` is
-            between any two.
+        device_link: the link from and to any other device.
+        host_link: the link from and to the host.
+        speed: how many times as fast as the profiled device these devices run layers, where a profile of one kind is
+            planned (`autoauto/profile/importers/recorded.py`); None where nothing is known.
+        linked: the machines of the devices. Pipelines of this kind alone use the links within machines; None where
+            `device_link` joins any two devices.
     """
 
     device: Device
@@ -223,8 +223,11 @@ def _alone(kind: DeviceKind) -> tuple[_Line, Machine | None]:
     """The devices of a kind, machine after machine, with the host at both ends."""
     if kind.linked is None:
         return _line([kind]), None
-    machine, link = kind.linked.machine, kind.linked.link
-    between = tuple(link if after % machine.n_devices else kind.device_link for after in range(1, kind.n_devices))
+    machine = kind.linked.machine
+    between = []  # the link between every device and the next one
+    for device in range(1, kind.n_devices):
+        is_first = device % machine.n_devices == 0
+        between.append(kind.device_link if is_first else kind.linked.link)
     line: _Line = {
         "devices": (kind.device,) * kind.n_devices,
         "receive_links": (kind.host_link, *between),
@@ -234,7 +237,7 @@ def _alone(kind: DeviceKind) -> tuple[_Line, Machine | None]:
 
 
 def joined(group: Sequence[Device]) -> Device:
-    """Devices as one, with the memory, the price and the power of all."""
+    """A group of devices as one device, with the memory, the price and the power of all of them."""
     return replace(
         group[0],
         memory_bytes=sum(device.memory_bytes for device in group),
@@ -245,7 +248,7 @@ def joined(group: Sequence[Device]) -> Device:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """The sum; None where one is not known."""
+    """The sum; None if any of the values is not known."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
@@ -325,8 +328,11 @@ class Cluster:
     @property
     def by_kind(self) -> tuple[Cluster, ...]:
         """The devices of every kind alone, in a line; none where the order is given."""
-        alone = map(_alone, self.kinds)
-        return tuple(replace(self, kinds=(), machine=machine, **line) for line, machine in alone)
+        clusters = []
+        for kind in self.kinds:
+            line, machine = _alone(kind)
+            clusters.append(replace(self, kinds=(), machine=machine, **line))
+        return tuple(clusters)
 
     @property
     def machine_size(self) -> int:
@@ -409,7 +415,6 @@ class Cluster:
 
     def with_headroom(self, share: float) -> Cluster:
         """This cluster with `share` of the memory of every device left free."""
-
         if not share:
             return self
         return self.with_each(lambda device: replace(device, memory_bytes=int(device.memory_bytes * (1.0 - share))))
@@ -421,7 +426,7 @@ class Cluster:
         return replace(self, devices=tuple(map(change, self.devices)))
 
     def of_each(self, quantity: str) -> float | None:
-        """The field of `Device` of this name, where all devices have the same; None where they differ or lack it."""
+        """The value of a field of `Device` if all devices have the same value; None if they differ or have none."""
         values = {getattr(device, quantity) for device in self.devices}
         return values.pop() if len(values) == 1 else None
 

@@ -28,13 +28,13 @@ _PROJECT = _PACKAGE.parent / "pyproject.toml"
 
 @cache
 def code_version() -> str:
-    """The version; of a checkout with a digest of which files of code it has, how long they are, and when they changed.
+    """The version; for a checkout also a digest of the names, sizes and modification times of its files of code.
 
-    So what a checkout stored of its own is not taken for an answer of other code.
+    Results that are stored under it are not mistaken for results of other code.
     """
     if not _PROJECT.exists():
         return VERSION
-    states = sorted((path, size, changed_ns) for path, size, changed_ns in _code_files(str(_PACKAGE)))
+    states = sorted(_code_files(str(_PACKAGE)))
     return f"{VERSION} {hashlib.sha256(repr(states).encode()).hexdigest()[:16]}"
 
 
@@ -75,8 +75,10 @@ def install_command(extra: str) -> str:
     import shutil
 
     pip = shutil.which("pip")
-    is_ours = pip is not None and Path(pip).parent == Path(sys.executable).parent
-    return shlex.join([*(["pip"] if is_ours else [sys.executable, "-m", "pip"]), "install", *extras()[extra]])
+    command = [sys.executable, "-m", "pip"]
+    if pip is not None and Path(pip).parent == Path(sys.executable).parent:
+        command = ["pip"]  # the short name is that of the Python that runs
+    return shlex.join([*command, "install", *extras()[extra]])
 
 
 def data_dir() -> Path:
@@ -88,7 +90,9 @@ def data_dir() -> Path:
 def gpu_tables_dir() -> Path | None:
     """The folder of the package with measured times of GPU kernels, which is not imported; None without extra gpu."""
     spec = find_spec("aiconfigurator_core")
-    return Path(spec.origin).parent if spec and spec.origin else None
+    if spec is None or not spec.origin:
+        return None
+    return Path(spec.origin).parent
 
 
 def cache_dir() -> Path:
@@ -107,7 +111,8 @@ def cache_dir() -> Path:
 
 def builtin_models() -> dict[str, Path]:
     """The models that come with autoauto, by name."""
-    return {path.stem: path for path in sorted((data_dir() / "models").glob("*.onnx"), key=lambda path: path.stem)}
+    files = (data_dir() / "models").glob("*.onnx")
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
 
 
 def builtin_decoders() -> dict[str, dict[str, Any]]:

@@ -14,8 +14,8 @@ class Interval(NamedTuple):
     """A mean of measurements.
 
     Attributes:
-        mean: of all.
-        error: half the width of the confidence interval around it, of 95 % by default; None for a single measurement.
+        mean: the mean of all measurements.
+        error: half the width of the confidence interval of the mean, of 95 % by default; None for a single measurement.
     """
 
     mean: float
@@ -51,12 +51,13 @@ class RunEnds(NamedTuple):
     core_share: float = 1.0
 
     def is_below(self, other: RunEnds) -> bool:
-        """Whether the interval lies wholly below that of another run.
+        """True if the whole interval lies below the interval of another run.
 
-        A run that had a smaller part of its cores counts as if it had had as much: throughput is in proportion to that
-        at most.
+        A run that had a smaller part of its cores is scaled up to the part of the other run: throughput grows at most
+        in proportion to the cores.
 
         >>> RunEnds(60, 70, 0.5).is_below(RunEnds(80, 90, 0.5)), RunEnds(60, 70, 0.5).is_below(RunEnds(80, 90, 1.0))
         (True, False)
         """
-        return self.high_per_s * max(1.0, other.core_share / max(self.core_share, 1e-9)) < other.low_per_s
+        scale = max(1.0, other.core_share / max(self.core_share, 1e-9))
+        return self.high_per_s * scale < other.low_per_s

@@ -85,12 +85,14 @@ def words_or_none(known: Sequence[str]) -> Domain:
 
 
 def numbers_by_device(value: float | str) -> tuple[float, ...]:
-    """The numbers of all devices in a value of a knob; those that are no numbers are 0, which no knob allows.
+    """The numbers of all devices in a value of a knob; a part that is no number becomes 0, which no knob allows.
 
     >>> numbers_by_device("0.15:0.25:x"), numbers_by_device(0.6)
     ((0.15, 0.25, 0.0), (0.6,))
     """
-    return tuple(map(_number, value.split(":"))) if isinstance(value, str) else (value,)
+    if isinstance(value, str):
+        return tuple(map(_number, value.split(":")))
+    return (value,)
 
 
 def _number(text: str) -> float:
@@ -110,14 +112,15 @@ def text_by_device(numbers: Iterable[float]) -> str:
 
 
 def largest_by_device(value: float | str) -> float:
-    """A value as one number, of several devices the largest."""
-    return float(max(numbers_by_device(value)) if isinstance(value, str) else value)
+    """A value as one number: for a value with a number for each device, the largest of them."""
+    return float(max(numbers_by_device(value)))
 
 
 def _read_by_device(value: Any) -> float | str:
-    if isinstance(value, str) and 0.0 not in numbers_by_device(value):
-        return text_by_device(numbers_by_device(value))
-    return value if isinstance(value, str) else float(value)
+    if not isinstance(value, str):
+        return float(value)
+    numbers = numbers_by_device(value)
+    return value if 0.0 in numbers else text_by_device(numbers)
 
 
 FRACTION_BY_DEVICE = Domain(

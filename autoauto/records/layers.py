@@ -71,11 +71,11 @@ class LayerRange(NamedTuple):
 
 
 class Block(NamedTuple):
-    """One of the repeated modules of a model, for example a decoder layer.
+    """A repeated module of a model, for example a decoder layer.
 
     Attributes:
         module: its path in the exported module, for example "encoder.layer.3".
-        layers: those of the block; the first block has those before it too, the last those behind it.
+        layers: the layers of the block; the first block also has all layers before it, the last all layers behind it.
         others: the outermost modules beside the blocks that lie in `layers`, for example "embeddings".
         n_before, n_behind: how many of `layers` come before the first operator of the block, and after its last one.
     """
@@ -224,7 +224,7 @@ class LayerGraph:
         return hash(self.content)  # of all fields takes as long as many a function of the graph that is kept
 
     def all_layers(self) -> Iterator[Layer]:
-        """The layers, and those of bodies in them."""
+        """All layers, including the layers of bodies of control flow."""
         for layer in self.layers:
             yield layer
             for body in layer.bodies:
@@ -232,8 +232,11 @@ class LayerGraph:
 
     def n_weight_bytes(self, precision: Precision) -> int:
         """Bytes of all weights, each counted once."""
-        used = {index for layer in self.layers for index in layer.weights if not self.tensors[index].is_state}
-        return sum(self.tensors[index].n_bytes(1, precision) for index in used)
+        used: set[int] = set()
+        for layer in self.layers:
+            used.update(layer.weights)
+        weights = [self.tensors[index] for index in used]
+        return sum(tensor.n_bytes(1, precision) for tensor in weights if not tensor.is_state)
 
 
 class Port(NamedTuple):
@@ -322,9 +325,12 @@ class Derivative:
     def is_parameter(self, layer: Layer, operand: int) -> bool:
         """Whether an operand is a constant that training changes."""
         tensor = self.graph.tensors[operand]
-        statistics = (layer.operands[i] for i in _STATISTICS.get(layer.op, ()) if i < len(layer.operands))
-        has_weights = tensor.is_float and tensor.batch_axis is None and tensor.n_elements(1) > 1 and not tensor.is_state
-        return has_weights and operand not in statistics and any(self._is_view(operand, root) for root in layer.weights)
+        if not tensor.is_float or tensor.batch_axis is not None or tensor.is_state or tensor.n_elements(1) <= 1:
+            return False
+        for i in _STATISTICS.get(layer.op, ()):
+            if i < len(layer.operands) and layer.operands[i] == operand:
+                return False
+        return any(self._is_view(operand, root) for root in layer.weights)
 
     def parameters(self, layer: Layer) -> Iterator[int]:
         """The weights of a layer that training changes, as they are stored."""
@@ -348,25 +354,36 @@ class Derivative:
             return self._inputs_behind(layer, self._other_factors(layer))
         if layer.op in _READS_AN_OPERAND:
             return self._inputs_behind(layer, layer.operands[_READS_AN_OPERAND[layer.op] :][:1])
-        inputs = () if layer.op in _READS_OUTPUTS else layer.inputs
-        outputs = layer.outputs if layer.op in _READS_OUTPUTS | _READS_BOTH else ()
-        return frozenset((*inputs, *outputs))
+        if layer.op in _READS_OUTPUTS:
+            return frozenset(layer.outputs)
+        if layer.op in _READS_BOTH:
+            return frozenset(layer.inputs + layer.outputs)
+        return frozenset(layer.inputs)
 
     def _other_factors(self, layer: Layer) -> list[int]:
         """The factors of a product that are multiplied with a factor that has a gradient."""
         factors = layer.operands if layer.op in ("Mul", "Einsum") else layer.operands[:2]
-        has = [self.has_gradient(layer, factor) for factor in factors]
-        return [factor for i, factor in enumerate(factors) if any(has[:i]) or any(has[i + 1 :])]
+        with_gradient = {i for i, factor in enumerate(factors) if self.has_gradient(layer, factor)}
+        return [factor for i, factor in enumerate(factors) if with_gradient - {i}]
 
     def _inputs_behind(self, layer: Layer, operands: Iterable[int]) -> frozenset[int]:
         """The inputs of a layer that its operands are, or are views of."""
-        return frozenset(root for operand in operands for root in layer.inputs if self._is_view(operand, root))
+        inputs: set[int] = set()
+        for operand in operands:
+            inputs.update(root for root in layer.inputs if self._is_view(operand, root))
+        return frozenset(inputs)
 
     def _is_view(self, operand: int, root: int) -> bool:
         """Whether an operand may lie in memory as `root`: a view has its producer, last use and size."""
+        if operand == root:
+            return True
         view, tensor = self.graph.tensors[operand], self.graph.tensors[root]
-        alike = view.is_float == tensor.is_float and view.n_elements(1) == tensor.n_elements(1)
-        return operand == root or (alike and view.producer == tensor.producer and view.last_use == tensor.last_use)
+        return (
+            view.producer == tensor.producer
+            and view.last_use == tensor.last_use
+            and view.is_float == tensor.is_float
+            and view.n_elements(1) == tensor.n_elements(1)
+        )
 
 
 def derivative(graph: LayerGraph) -> Derivative:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Lengths, ModelInputs
@@ -30,9 +30,9 @@ def model_inputs(
         BadInput: a length is no whole number from 1, or an axis is none from 0.
     """
     return ModelInputs(
-        tuple((_name(name), _lengths(name, value)) for name, value in _items("shapes", shapes)),
-        tuple((_name(name), _axis(name, value)) for name, value in _items("batch_axes", batch_axes)),
-        tuple((_name(name), _name(value)) for name, value in _items("states", states)),
+        shapes=tuple((_name(name), _lengths(name, value)) for name, value in _items("shapes", shapes)),
+        batch_axes=tuple((_name(name), _axis(name, value)) for name, value in _items("batch_axes", batch_axes)),
+        states=tuple((_name(name), _name(value)) for name, value in _items("states", states)),
     )
 
 
@@ -60,12 +60,15 @@ def texts_of(inputs: ModelInputs) -> dict[str, tuple[str, ...]]:
     >>> texts_of(model_inputs({"x": (3, 8)}, {"x": None}))
     {'shape': ('x=3x8',), 'batch_axis': ('x=none',)}
     """
-    texts = {
-        "shape": tuple(f"{name}={'x'.join(map(str, lengths))}" for name, lengths in inputs.shapes),
-        "batch_axis": tuple(f"{name}={NO_BATCH_AXIS if axis is None else axis}" for name, axis in inputs.batch_axes),
-        "state": tuple(f"{name}={output}" for name, output in inputs.states),
-    }
-    return {name: lines for name, lines in texts.items() if lines}
+    texts: dict[str, tuple[str, ...]] = {}
+    if inputs.shapes:
+        texts["shape"] = tuple(f"{name}={'x'.join(map(str, lengths))}" for name, lengths in inputs.shapes)
+    if inputs.batch_axes:
+        axes = {name: NO_BATCH_AXIS if axis is None else str(axis) for name, axis in inputs.batch_axes}
+        texts["batch_axis"] = tuple(f"{name}={axis}" for name, axis in axes.items())
+    if inputs.states:
+        texts["state"] = tuple(f"{name}={output}" for name, output in inputs.states)
+    return texts
 
 
 def _pairs(option: str, texts: Texts, read: Callable[[str, str], Read]) -> tuple[tuple[str, Read], ...]:
@@ -128,7 +131,9 @@ def _name(name: object) -> str:
 
 
 def _lengths(name: object, value: object) -> Lengths:
-    lengths = tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
+    lengths: tuple[Any, ...] = (value,)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        lengths = tuple(value)
     for length in lengths:
         if not isinstance(length, int) or isinstance(length, bool) or not 1 <= length <= MAX_LENGTH:
             raise BadInput(f"a length is a whole number from 1 to 2**40, got {length!r:.60} for {name!r}")

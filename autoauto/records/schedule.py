@@ -156,13 +156,15 @@ class Codes(NamedTuple):
 
     def encode(self, actions: Sequence[Action]) -> IntArray:
         """The codes of `actions`, in their order."""
-        rows = ((KINDS.index(a.kind) * self.n_stages + a.stage) * self.n_numbers + a.micro_batch for a in actions)
-        return np.fromiter(rows, dtype=np.int64, count=len(actions))
+        codes = np.empty(len(actions), dtype=np.int64)
+        for i, (stage, kind, micro_batch) in enumerate(actions):
+            codes[i] = (KINDS.index(kind) * self.n_stages + stage) * self.n_numbers + micro_batch
+        return codes
 
     def actions(self, codes: IntArray) -> Iterator[Action]:
         """The actions that `codes` stand for."""
-        columns = (self.stages(codes), self.kinds(codes), self.micro_batches(codes))
-        for stage, kind, micro_batch in zip(*(column.tolist() for column in columns), strict=True):
+        stages, kinds = self.stages(codes).tolist(), self.kinds(codes).tolist()
+        for stage, kind, micro_batch in zip(stages, kinds, self.micro_batches(codes).tolist(), strict=True):
             yield Action(stage, KINDS[kind], micro_batch)
 
 
@@ -193,7 +195,10 @@ class Schedule:
     full_backwards: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
-        assert {d for stage in range(self.n_stages) for d in self.devices_of(stage)} == set(range(self.n_devices))
+        used: set[int] = set()
+        for stage in range(self.n_stages):
+            used.update(self.devices_of(stage))
+        assert used == set(range(self.n_devices))
         assert self.n_micro_batches > 0
 
     @classmethod
@@ -210,13 +215,11 @@ class Schedule:
         (['1F1', '1F3'], (0, 1, 3))
         """
         codes = Codes(len(n_replicas), n_micro_batches)
-        programs = tuple(
-            codes.of(FORWARD, stage, np.arange(first, n_micro_batches, m))
-            for stage, m in enumerate(n_replicas)
-            for first in range(m)
-        )
+        programs = []
+        for stage, m in enumerate(n_replicas):
+            programs += [codes.of(FORWARD, stage, np.arange(first, n_micro_batches, m)) for first in range(m)]
         devices = tuple(accumulate(n_replicas, initial=0))[:-1]
-        return cls(Order.INFERENCE, devices, n_micro_batches, programs, n_replicas=tuple(n_replicas))
+        return cls(Order.INFERENCE, devices, n_micro_batches, tuple(programs), n_replicas=tuple(n_replicas))
 
     @property
     def order_name(self) -> str:
@@ -225,7 +228,8 @@ class Schedule:
 
     def devices_of(self, stage: int) -> range:
         """The devices that run a stage."""
-        return range(self.devices[stage], self.devices[stage] + (self.n_replicas[stage] if self.n_replicas else 1))
+        n_replicas = self.n_replicas[stage] if self.n_replicas else 1
+        return range(self.devices[stage], self.devices[stage] + n_replicas)
 
     @property
     def codes(self) -> Codes:
@@ -265,12 +269,12 @@ class Schedule:
         if not self.has(BACKWARD):
             return (1,) * self.n_devices
         release = WEIGHT if self.has(WEIGHT) else BACKWARD
-        return tuple(self._peak(self.codes.kinds(program), release) for program in self.programs)
-
-    @staticmethod
-    def _peak(kinds: IntArray, release: int) -> int:
-        n_stashed = np.cumsum((kinds == FORWARD).astype(np.int64) - (kinds == release))
-        return int(n_stashed.max(initial=0))
+        peaks = []
+        for program in self.programs:
+            kinds = self.codes.kinds(program)
+            n_stashed = np.cumsum((kinds == FORWARD).astype(np.int64) - (kinds == release))
+            peaks.append(int(n_stashed.max(initial=0)))
+        return tuple(peaks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

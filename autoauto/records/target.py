@@ -115,12 +115,12 @@ class ServesDecoder(Protocol):
     decoder: Decoder
 
     def needs(self, session: Session) -> str:
-        """What a configuration needs besides the model, which its launch command cannot make; or an empty text."""
+        """The files that the launch command of a configuration needs and cannot make, as text; empty if none."""
         ...
 
 
 class LiveServer(Protocol):
-    """A server that runs: a context, at whose end it is gone.
+    """A running server, as a context that stops it at the end.
 
     Attributes:
         address: its URL.
@@ -134,17 +134,17 @@ class LiveServer(Protocol):
 
     @property
     def cpu_s(self) -> float:
-        """Seconds that all its threads have computed."""
+        """CPU seconds of all threads of the server so far."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether its process runs."""
+        """True if the process of the server runs."""
 
     def failure(self) -> DoesNotFit:
-        """Why it has ended, by its log."""
+        """The reason why the server has ended, read from its log."""
 
     def log(self) -> tuple[str, ...]:
-        """The last lines that it wrote."""
+        """The last lines of the server's log."""
 
 
 @runtime_checkable
@@ -152,7 +152,7 @@ class RunsServers(ServesDecoder, Protocol):
     """A target that starts an engine on this machine, so that loads of requests measure it.
 
     Attributes:
-        n_clients: that send requests to every server.
+        n_clients: how many clients send requests to every server.
     """
 
     n_clients: int
@@ -166,17 +166,18 @@ class RunsServers(ServesDecoder, Protocol):
         """Start a server with so many sequences in flight.
 
         Args:
-            session: how it computes.
-            n_slots: sequences in flight.
-            workload: for whose requests each of these has room.
-            replica: its number where several stand side by side, each on cores and a port of its own; else None.
+            session: how the server computes.
+            n_slots: how many sequences are in flight.
+            workload: requests for which every slot has room.
+            replica: the number of the server where several run side by side, each on cores and a port of its own;
+                else None.
 
         Raises:
-            OutOfMemory, Unsupported: it does not come up; the reason is in the words of its log.
+            OutOfMemory, Unsupported: the server does not start; the reason is quoted from its log.
         """
 
     def memory_bytes(self, session: Session, n_slots: int, workload: Workload) -> dict[str, int]:
-        """About what it holds, by category."""
+        """An estimate of the memory of a server, by category."""
 
 
 class CompilingTarget(Target, Protocol):
@@ -210,7 +211,7 @@ class CompilingTarget(Target, Protocol):
 
 @runtime_checkable
 class Prepares(Protocol):
-    """A target that compiles layers in less time when it hears of several of them before."""
+    """A target that compiles layers faster when it knows beforehand which ones it will compile."""
 
     def prepare(self, graphs: Iterable[LayerGraph], device: Device, options: CompileOptions) -> None:
         """The last layer of each of these models will be compiled next; what they compile to does not depend on it."""
@@ -218,7 +219,7 @@ class Prepares(Protocol):
 
 @runtime_checkable
 class UpdatesWeights(Protocol):
-    """A target that knows what the update of weights costs; by others it costs nothing."""
+    """A target that knows the cost of updating weights; on all other targets an update is free."""
 
     def weight_update_cycles(
         self, graph: LayerGraph, device: Device, options: CompileOptions, update: WeightUpdate
@@ -227,7 +228,7 @@ class UpdatesWeights(Protocol):
 
 
 class StepOverhead(NamedTuple):
-    """What a step of training costs once besides its bytes and its passes.
+    """Fixed costs of a step of training, besides its passes and the bytes that it moves.
 
     Attributes:
         round_cycles: of every round in which a ring of replicas sums, however short its messages are.
@@ -244,7 +245,7 @@ class StepOverhead(NamedTuple):
 
 @runtime_checkable
 class HasStepOverhead(Protocol):
-    """A target whose steps of training cost something once; by others they do not."""
+    """A target whose steps of training have fixed costs; on all other targets they have none."""
 
     def step_overhead(self, clock_hz: float, update: WeightUpdate) -> StepOverhead:
         """The overhead of a step, in cycles of a reference clock."""

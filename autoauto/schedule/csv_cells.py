@@ -39,7 +39,9 @@ class CsvCell(NamedTuple):
     text: str
 
     def __str__(self) -> str:
-        text = self.text if len(self.text) <= _MAX_ECHO else f"{self.text[:_MAX_ECHO]}..."
+        text = self.text
+        if len(text) > _MAX_ECHO:
+            text = f"{text[:_MAX_ECHO]}..."
         return f"row {self.row + 1}, column {self.column + 1}, {text!r}"
 
     def refuse(self, reason: str) -> NoReturn:
@@ -48,7 +50,7 @@ class CsvCell(NamedTuple):
 
 
 class CsvAction(NamedTuple):
-    """What a cell, or a part of it, does: F, B for the input gradient, W, or a message."""
+    """An action of a cell or of a part of it. Its kind is F, B (the input gradient), W, or a message."""
 
     stage: int
     kind: str
@@ -118,7 +120,10 @@ def _cells(text: str, file: str) -> Iterator[CsvCell]:
 def _parts(cell: CsvCell) -> Iterator[tuple[int, str, int]]:
     """Stage, kind and micro-batch of every action that a cell names; -1 where the kind needs no micro-batch."""
     overlap = _OVERLAP.fullmatch(cell.text)
-    for text in overlap[1].split(";") if overlap else [cell.text]:
+    texts = [cell.text]
+    if overlap:
+        texts = overlap[1].split(";")
+    for text in texts:
         match = _ACTION.fullmatch(text.strip())
         if match is None or (overlap and match[2] not in _COMPUTE) or not (match[3] or match[2] in _OF_WEIGHTS):
             _refuse_text(cell)
@@ -144,7 +149,8 @@ def _collect(cells: Sequence[CsvCell], file: str) -> CsvActions:
         for stage, kind, micro_batch in _parts(cell):
             if rows.setdefault(stage, cell.row) != cell.row:
                 cell.refuse(f"a stage runs on one rank, got stage {stage} in row {rows[stage] + 1}, too")
-            for action in (CsvAction(stage, done, micro_batch) for done in _DOES[kind]):
+            for done in _DOES[kind]:
+                action = CsvAction(stage, done, micro_batch)
                 if action in cell_of:
                     cell.refuse(f"every action comes once, got it in {cell_of[action]}, too")
                 cell_of[action] = cell

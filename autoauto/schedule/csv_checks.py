@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, count, islice
+from itertools import count
 from typing import NoReturn
 
 from autoauto.records.errors import BadInput
-from autoauto.schedule.csv_cells import MESSAGES, CsvAction, CsvActions, CsvCell, Operation
+from autoauto.schedule.csv_cells import MESSAGES, CsvAction, CsvActions, CsvCell
 
 MAX_STAGES = 2_000
 """The arrays of a schedule (`Codes`) grow with the square of the number of stages."""
@@ -62,10 +62,12 @@ def _check_counts(actions: CsvActions) -> None:
 
 def _refuse_missing(actions: CsvActions, stage: int, kind: str, last: CsvAction) -> NoReturn:
     micro_batch = next(m for m in count() if CsvAction(stage, kind, m) not in actions.cells)
-    for half, other in ("IW", "WI"):
-        cell = actions.cells.get(CsvAction(stage, "B" if half == "I" else half, micro_batch))
-        if cell and kind != "F":
-            cell.refuse(f"a backward is a B, or an I and a W, got no {stage}{other}{micro_batch}")
+    if kind != "F":
+        # A file writes I for the input gradient, which is B here.
+        for half, other in (("B", "W"), ("W", "I")):
+            cell = actions.cells.get(CsvAction(stage, half, micro_batch))
+            if cell is not None:
+                cell.refuse(f"a backward is a B, or an I and a W, got no {stage}{other}{micro_batch}")
     raise BadInput(
         f"{actions.file}, row {actions.rows[stage] + 1}: every stage runs all micro-batches, "
         f"got {last.micro_batch} in {actions.cells[last]}, and no {stage}{kind}{micro_batch}"
@@ -73,10 +75,11 @@ def _refuse_missing(actions: CsvActions, stage: int, kind: str, last: CsvAction)
 
 
 def _peers(action: CsvAction) -> tuple[int, int]:
-    """The stages that send and receive a message."""
+    """The stages that send and receive a message: activations go to the next stage, gradients to the one before."""
     step = 1 if action.kind.endswith("F") else -1
-    sender = action.stage if action.kind.startswith("SEND") else action.stage - step
-    return sender, sender + step
+    if action.kind.startswith("SEND"):
+        return action.stage, action.stage + step
+    return action.stage - step, action.stage
 
 
 def _check_messages(actions: CsvActions) -> None:
@@ -84,9 +87,9 @@ def _check_messages(actions: CsvActions) -> None:
     for action, cell in actions.cells.items():
         if action.kind in MESSAGES:
             sender, receiver = _peers(action)
-            ends = [CsvAction(stage, action.kind[-1], action.micro_batch) for stage in (sender, receiver)]
-            if not all(end in actions.cells for end in ends):
-                cell.refuse("a message leads from a stage to the next, or back, got no action at one of its ends")
+            for stage in (sender, receiver):
+                if CsvAction(stage, action.kind[-1], action.micro_batch) not in actions.cells:
+                    cell.refuse("a message leads from a stage to the next, or back, got no action at one of its ends")
             if actions.rows[sender] == actions.rows[receiver]:
                 cell.refuse("a message leads to another rank, got two stages of one rank; delete it")
 
@@ -120,26 +123,31 @@ def _check_progress(actions: CsvActions) -> None:
     """Let every row run until a cell lacks an input; the cell that makes the input lets the row continue."""
     by_message = bool(actions.kinds & set(MESSAGES))
     done: set[CsvAction] = set()
-    work = [iter(operations) for operations in actions.operations]
-    waits: dict[int, tuple[CsvCell, CsvAction]] = {}
-    waiting: dict[CsvAction, tuple[int, Operation]] = {}
-    ready = deque((row, operation) for row, operations in enumerate(work) for operation in islice(operations, 1))
+    at = [0] * len(actions.operations)  # the next cell of every row
+    needs: dict[int, CsvAction] = {}  # what a row waits for
+    # Who waits for an action: if two rows do, one makes it itself, later, so that neither ever goes on.
+    waiting: dict[CsvAction, int] = {}
+    ready = deque(range(len(actions.operations)))
     while ready:
-        row, operation = ready.popleft()
-        for cell, parts in chain([operation], work[row]):
+        row = ready.popleft()
+        needs.pop(row, None)
+        operations = actions.operations[row]
+        while at[row] < len(operations):
+            cell, parts = operations[at[row]]
             need = _unmet(actions, parts, done, by_message)
             if need is not None:
                 if need not in actions.cells:
                     cell.refuse(f"in a file with messages every input is sent and received, got no {need}")
-                waits[row], waiting[need] = (cell, need), (row, (cell, parts))
+                needs[row] = need
+                waiting[need] = row
                 break
+            at[row] += 1
             done.update(parts)
             ready.extend(waiting.pop(part) for part in parts if part in waiting)
-        else:
-            waits.pop(row, None)
-    if waits:
-        blocked_by = {row: actions.cells[need] for row, (_, need) in waits.items()}
-        circle = _circle({row: cell for row, (cell, _) in waits.items()}, blocked_by)
+    if needs:
+        waits = {row: actions.operations[row][at[row]][0] for row in needs}
+        blocked_by = {row: actions.cells[need] for row, need in needs.items()}
+        circle = _circle(waits, blocked_by)
         raise BadInput(f"{actions.file}: ranks must not wait in a circle, got: {circle}; reorder one of them")
 
 
@@ -185,7 +193,9 @@ def _partner(message: CsvAction) -> CsvAction:
 
 def hang_of_waiting_sends(actions: CsvActions) -> str:
     """Who waits for whom in a checked file if a send waits for its receive; empty where all ranks come to their end."""
-    programs = [[(cell, parts[0]) for cell, parts in row if parts[0].kind in MESSAGES] for row in actions.operations]
+    programs = []
+    for operations in actions.operations:
+        programs.append([(cell, parts[0]) for cell, parts in operations if parts[0].kind in MESSAGES])
     at = [0] * len(programs)
     heads = [row for row, program in enumerate(programs) if program]
     while heads:
@@ -194,12 +204,16 @@ def hang_of_waiting_sends(actions: CsvActions) -> str:
             continue
         partner = _partner(programs[row][at[row]][1])
         other = actions.rows[partner.stage]
+        # Both ranks have come to this message: both go on, and may meet others that wait.
         if programs[other][at[other]][1] == partner:
             at[row] += 1
             at[other] += 1
             heads += [row, other]
-    left = {row: program[at[row]] for row, program in enumerate(programs) if at[row] < len(program)}
-    if not left:
-        return ""
-    waits = {row: cell for row, (cell, _) in left.items()}
-    return _circle(waits, {row: actions.cells[_partner(message)] for row, (_, message) in left.items()})
+    waits: dict[int, CsvCell] = {}
+    blocked_by: dict[int, CsvCell] = {}
+    for row, program in enumerate(programs):
+        if at[row] < len(program):
+            cell, message = program[at[row]]
+            waits[row] = cell
+            blocked_by[row] = actions.cells[_partner(message)]
+    return _circle(waits, blocked_by) if waits else ""

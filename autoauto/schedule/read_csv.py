@@ -65,24 +65,26 @@ def _checked(text: str, file: str) -> CsvActions:
 
 def schedule_of(actions: CsvActions) -> Schedule:
     """The schedule of actions that were checked."""
-    is_split = any(action.kind == "B" and action not in actions.full for action in actions.cells)
     codes = Codes(actions.n_stages, actions.n_micro_batches)
-    programs = tuple(
-        codes.encode(
-            [
-                Action(part.stage, ActionKind(part.kind), part.micro_batch)
-                for _, parts in operations
-                for part in parts
-                if part.kind in ("F", "B") or (part.kind == "W" and is_split)
-            ]
-        )
-        for operations in actions.operations
-    )
-    full = [Action(stage, ActionKind(kind), micro_batch) for stage, kind, micro_batch in actions.full if is_split]
+    # Where every backward is whole, the schedule has no weight gradients of their own.
+    is_split = any(action.kind == "B" and action not in actions.full for action in actions.cells)
+    kinds = {"F", "B", "W"} if is_split else {"F", "B"}
+    programs = []
+    for operations in actions.operations:
+        program = []
+        for _, parts in operations:
+            for stage, kind, micro_batch in parts:
+                if kind in kinds:
+                    program.append(Action(stage, ActionKind(kind), micro_batch))
+        programs.append(codes.encode(program))
+    full: frozenset[int] = frozenset()
+    if is_split:
+        wholes = [Action(stage, ActionKind(kind), micro_batch) for stage, kind, micro_batch in actions.full]
+        full = frozenset(codes.encode(wholes).tolist())
     return Schedule(
         order=None,
         devices=tuple(actions.rows[stage] for stage in range(actions.n_stages)),
         n_micro_batches=actions.n_micro_batches,
-        programs=programs,
-        full_backwards=frozenset(codes.encode(full).tolist()),
+        programs=tuple(programs),
+        full_backwards=full,
     )

@@ -49,7 +49,8 @@ def in_flight(order: Order, n_devices: int, n_micro_batches: int) -> tuple[int, 
     >>> in_flight(Order.ONE_F_ONE_B, 4, 8), in_flight(Order.ZB2P, 2, 8)
     ((4, 3, 2, 1), (4, 4))
     """
-    limit, n_stages = spec_of(order).default_max_in_flight, len(spec_of(order).stage_devices(n_devices, 1))
+    limit = spec_of(order).default_max_in_flight
+    n_stages = len(stage_devices_of(order, n_devices))
     if limit is not None and n_stages == n_devices:
         return (min(limit(n_devices), n_micro_batches),) * n_devices
     return make_schedule(order, n_devices, n_micro_batches).peak_in_flight
@@ -73,11 +74,13 @@ def in_flight_by_stage(order: Order, n_devices: int, n_micro_batches: int, n_chu
         few = like_the_long_step(order, n_devices, n_micro_batches)
         schedule = make_schedule(order, n_devices, few, n_chunks=n_chunks)
         return tuple(_moments(schedule, device) for device in range(n_devices))
-    most, counts = limit(n_devices), stage_devices_of(order, n_devices).count(0)
+    # One stage may hold all of the limit, or all micro-batches and its sibling the rest of it.
+    most, n_own = limit(n_devices), stage_devices_of(order, n_devices).count(0)
     first = min(most, n_micro_batches)
-    rest = min(most - first, (counts - 1) * n_micro_batches)
-    corners = [[first if stage == other else rest for other in range(counts)] for stage in range(counts)]
-    return (np.unique(np.array(corners), axis=0)[::-1],) * n_devices
+    rest = min(most - first, (n_own - 1) * n_micro_batches)
+    corners = np.full((n_own, n_own), rest)
+    np.fill_diagonal(corners, first)
+    return (np.unique(corners, axis=0)[::-1],) * n_devices
 
 
 @lru_cache(maxsize=256)
@@ -100,11 +103,13 @@ def turns_at_once(order: Order, n_devices: int, n_micro_batches: int, n_chunks: 
 
 
 def _moments(schedule: Schedule, device: int) -> IntArray:
-    own = [stage for stage, on in enumerate(schedule.devices) if on == device]
+    own = np.array([stage for stage, on in enumerate(schedule.devices) if on == device])
     codes, program = schedule.codes, schedule.programs[device]
-    kinds, stages = codes.kinds(program), codes.stages(program)
+    kinds = codes.kinds(program)
     change = (kinds == FORWARD).astype(np.int64) - (kinds == BACKWARD)
-    counts = np.unique(np.stack([np.cumsum(change * (stages == stage)) for stage in own], axis=1), axis=0)
-    more = (counts[:, None] <= counts[None]).all(axis=2).sum(axis=1)  # itself included
+    of_stages = change[:, None] * (codes.stages(program)[:, None] == own)
+    counts = np.unique(np.cumsum(of_stages, axis=0), axis=0)
+    # The Pareto front: rows that no other row has all the numbers of, or more; `more` counts the row itself.
+    more = (counts[:, None] <= counts[None]).all(axis=2).sum(axis=1)
     largest: IntArray = counts[more == 1]
     return largest

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import lcm
 
 import numpy as np
@@ -59,12 +59,17 @@ def stage_times(
     columns = {"forward": forward, "backward": backward, "weight": weight, "communication": comm}
     for name, cycles in columns.items():
         _check(name, cycles, max(devices) + 1)
-    forward, backward, weight = ([row[d] / n_stages[d] for d in devices] for row in (forward, backward, weight))
+    forward = [forward[d] / n_stages[d] for d in devices]
+    backward = [backward[d] / n_stages[d] for d in devices]
+    weight = [weight[d] / n_stages[d] for d in devices]
     if not split_backward:
         backward = [b + w for b, w in zip(backward, weight, strict=True)]
         weight = [Fraction(0)] * len(devices)
-    links = [Fraction(0), *(_link(comm, *ends) for ends in pairwise(devices)), Fraction(0)]
-    scale = lcm(*(value.denominator for value in (*forward, *backward, *weight, *links)))
+    links = [Fraction(0)]  # to the host, at both ends
+    links += [_link(comm, device, other) for device, other in pairwise(devices)]
+    links.append(Fraction(0))
+    # A tick is so small a part of a cycle that all times are whole: the simulation is exact.
+    scale = lcm(*(value.denominator for value in chain(forward, backward, weight, links)))
     if scale > MAX_TICKS_PER_CYCLE:
         raise BadInput(
             f"cycles, divided among the stages of a device, must be whole in parts of at most 1/{MAX_TICKS_PER_CYCLE}, "
@@ -94,7 +99,9 @@ def _check(name: str, cycles: Sequence[Fraction], n_devices: int) -> None:
 def _link(comm: Sequence[Fraction], device: int, other: int) -> Fraction:
     if device == other:
         return Fraction(0)
-    return comm[min(device, other)] if abs(device - other) == 1 else comm[-1]
+    if abs(device - other) == 1:
+        return comm[min(device, other)]
+    return comm[-1]
 
 
 def _ticks(cycles: Sequence[Fraction], scale: int) -> IntArray:
@@ -121,18 +128,28 @@ def plan_times(plan: Plan, training: bool, *, split_backward: bool = False) -> S
 
 def cost_columns(plan: Plan) -> list[list[int]]:
     """Forward, backward, weight, receive and send cycles of every stage."""
-    names = ("forward_cycles", "backward_cycles", "weight_cycles", "receive_cycles", "send_cycles")
-    return [[getattr(stage, name) for stage in plan.stages] for name in names]
+    stages = plan.stages
+    return [
+        [stage.forward_cycles for stage in stages],
+        [stage.backward_cycles for stage in stages],
+        [stage.weight_cycles for stage in stages],
+        [stage.receive_cycles for stage in stages],
+        [stage.send_cycles for stage in stages],
+    ]
 
 
 def times_of_costs(costs: Array, period: Period, training: bool, *, split_backward: bool) -> StageTimes:
     """As `plan_times`, from an array (5, S, ...): forward, backward, weight, receive and send cycles of every stage."""
     forward, backward, weight, receive, send = costs
     scale, gradients = (2, 1) if training else (1, 0)
-    in_turn = (receive + send) * (period is Period.SERIAL)
-    receive, send = (transfers * (period is not Period.SERIAL) for transfers in (receive, send))
+    in_turn = np.zeros_like(receive)
+    if period is Period.SERIAL:
+        # Links take nothing then: transfers are part of what the device does.
+        in_turn = receive + send
+        receive, send = in_turn * 0, in_turn * 0
     links = np.concatenate((receive[:1], np.maximum(send[:-1], receive[1:]), send[-1:]))  # half has as many ticks
-    weight = weight * split_backward
+    if not split_backward:
+        weight = weight * 0
     return StageTimes(
         forward=forward * scale + in_turn,
         backward=((backward - weight) * scale + in_turn) * gradients,
@@ -152,7 +169,9 @@ def timeline_of(step: StepShape, plan: Plan, effort: float = 1.0) -> Timeline:
     exchange at once, for slots that take equally long.
     """
     n_replicas = [stage.n_replicas for stage in plan.stages]
-    n_micro_batches = step.n_micro_batches if step.training else 2 * step.n_devices + 2
+    n_micro_batches = 2 * step.n_devices + 2
+    if step.training:
+        n_micro_batches = step.n_micro_batches
     splits_backward = spec_of(step.order).splits_backward
     times = plan_times(plan, step.training, split_backward=splits_backward)
     if max(n_replicas) > 1:
@@ -204,19 +223,22 @@ class PlanStep:
 
     def slopes(self, costs: FloatArray) -> FloatArray:
         """(K, S, 5) slopes of the step at K plans: how much it grows with every cost."""
+        # The chain rule through `times_of_costs`: how often the longest path has every row of `time_rows`.
         rows = np.moveaxis(self.function.slopes(self._times(costs)), -1, 0) / 2
         n = costs.shape[1]
-        forward, backward, weight = (rows[:, i * n : (i + 1) * n] for i in range(3))
-        links, exchange = rows[:, 3 * n : 4 * n + 1].copy(), rows[:, 5 * n + 1 : 6 * n + 1] + rows[:, 6 * n + 1 :]
+        forward, backward, weight = rows[:, :n], rows[:, n : 2 * n], rows[:, 2 * n : 3 * n]
+        links = rows[:, 3 * n : 4 * n + 1].copy()
         links[:, :-1] += rows[:, 4 * n + 1 : 5 * n + 1]
+        exchange = rows[:, 5 * n + 1 : 6 * n + 1] + rows[:, 6 * n + 1 :]
         slopes = np.zeros_like(costs)
-        slopes[..., 0], slopes[..., 1] = 2 * forward, 2 * backward
+        slopes[..., 0] = 2 * forward
+        slopes[..., 1] = 2 * backward
         if self.split_backward:
-            slopes[..., 2] = 2 * (weight - backward)
+            slopes[..., 2] = 2 * (weight - backward)  # what is in the weight gradient is not in the input gradient
         if self.period is Period.SERIAL:
             slopes[..., 3] = slopes[..., 4] = forward + backward
             return slopes
-        # A message takes the longer of its two ends.
+        # A message takes the longer of its two ends, so it grows with that end only.
         receives = costs[:, 1:, 3] > costs[:, :-1, 4]
         slopes[..., 3] = slopes[..., 4] = exchange
         slopes[:, 0, 3] += links[:, 0]
@@ -247,7 +269,9 @@ def with_step_end(
         all_reduce_cycles, update_cycles: of every device.
         barrier: whether all devices exchange at once.
     """
-    ready = np.array([timeline.stop_tick if barrier else int(stops[-1]) for stops in timeline.stops])
+    ready = np.array([int(stops[-1]) for stops in timeline.stops])
+    if barrier:
+        ready[:] = timeline.stop_tick
     reduced = ready + np.array(all_reduce_cycles) * timeline.ticks_per_cycle
     begins = np.full_like(reduced, reduced.max()) if barrier else reduced
     updated = begins + np.array(update_cycles) * timeline.ticks_per_cycle

@@ -25,15 +25,18 @@ class BlockBytes(NamedTuple):
         """The sum of these bytes and `times` times those of `other`, block by block."""
         if not times:
             return self
+        maxima_bytes = list(self.maxima_bytes)  # the sum of two maxima over a range is no maximum of a sum
+        for column in other.maxima_bytes:
+            maxima_bytes.append([times * n_bytes for n_bytes in column])
         return BlockBytes(
             [mine + times * more for mine, more in zip(self.stop_bytes, other.stop_bytes, strict=True)],
             [mine + times * more for mine, more in zip(self.start_bytes, other.start_bytes, strict=True)],
-            self.maxima_bytes + tuple([times * n_bytes for n_bytes in column] for column in other.maxima_bytes),
+            tuple(maxima_bytes),
         )
 
 
 class BlockMemory(NamedTuple):
-    """One of `RangeMemory.forms` by blocks, in which every range may be compiled.
+    """The memory of ranges of blocks in one program form: one of `RangeMemory.forms`, with blocks in place of layers.
 
     Attributes:
         shared_keys: (B,) the shared keys of every block, one for each layer that uses it.
@@ -106,7 +109,9 @@ class Blocks:
 
     def part(self, first: int, stop: int) -> Blocks:
         """These blocks with the rows of the devices `[first, stop)` only, as `CostTable.part`."""
-        receivers, senders = [0, *range(first + 1, stop)], [*range(first, stop - 1), -1]
+        # The host is at both ends of every part: its first device receives like the first device of all, and so on.
+        receivers = [0, *range(first + 1, stop)]
+        senders = [*range(first, stop - 1), -1]
         return replace(
             self,
             costs=self.costs[first:stop],
@@ -127,12 +132,15 @@ def contract(table: CostTable) -> Blocks:
     receive_rows = _rows(table.receive_cycles, np.minimum(cuts, table.n_layers - 1))
     send_rows = _rows(table.send_cycles, cuts)
     known: dict[int, BlockCosts] = {}
-    for own in map(table.on, range(table.n_devices)):
+    costs = []
+    for device in range(table.n_devices):
+        own = table.on(device)
         if id(own) not in known:
             known[id(own)] = _costs(own, cuts, table.cut_allowed)
+        costs.append(known[id(own)])
     return Blocks(
         cuts=boundaries,
-        costs=[known[id(table.on(device))] for device in range(table.n_devices)],
+        costs=costs,
         stash_entries=list(table.stash_entries),
         receive_cycles=_lists(receive_rows),
         send_cycles=_lists(send_rows),
@@ -151,16 +159,17 @@ def _costs(table: CostTable, cuts: IntArray, cut_allowed: BoolArray) -> BlockCos
 
 @lru_cache(maxsize=64)
 def block_forms(memory: RangeMemory, cut_allowed: bytes) -> tuple[BlockMemory, ...]:
-    """The memory of blocks in every form; asked for again by tables of the same ranges with other devices or orders."""
+    """The memory of blocks in every form; cached for tables of the same ranges with other devices or orders."""
     cuts = np.flatnonzero(np.frombuffer(cut_allowed, dtype=np.bool_))
     return tuple(_block_memory(form, cuts) for form in memory.forms)
 
 
 def _block_memory(memory: RangeMemory, cuts: IntArray) -> BlockMemory:
-    boundaries: list[int] = cuts.tolist()
-    keys = memory.shared.keys
+    shared_keys = []
+    for start, stop in pairwise(cuts.tolist()):
+        shared_keys.append(tuple(chain.from_iterable(memory.shared.keys[start:stop])))
     return BlockMemory(
-        [keys[start] if stop - start == 1 else tuple(chain(*keys[start:stop])) for start, stop in pairwise(boundaries)],
+        shared_keys,
         memory.shared.n_bytes,
         _block_bytes(memory.one_in_flight, cuts),
         _block_bytes(memory.stash_entry, cuts),

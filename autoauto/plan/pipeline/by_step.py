@@ -96,7 +96,7 @@ def best_nearby(costs: StageCosts, step: StepBound, start: Sequence[int]) -> tup
 def no_step_below(costs: StageCosts, step: StepBound, cycles: float) -> bool:
     """True if it is certain that no plan within the memory limits has a step below `cycles`.
 
-    The search for the best plan tells it much sooner than its end: it begins with a plan that is said to have so many.
+    The search for the best plan says so long before its end. It begins with a plan whose step is taken to be `cycles`.
     """
     cycles = ceil(2 * cycles) / 2  # steps are whole or halves
     search = _StepSearch(costs, step, [costs.problem.partition(_even(costs.problem))], cycles)
@@ -181,7 +181,7 @@ class _Distances(NamedTuple):
 
 
 class _StepSearch:
-    """The best plan so far, and what bounds all others: the edges of every stage; none if no plan is better."""
+    """The state of a search: the best plan so far, and the edges of every stage of plans that may be better."""
 
     def __init__(
         self, costs: StageCosts, step: StepBound, starts: Sequence[Sequence[int]], best_cycles: float = NOT_FOUND
@@ -206,17 +206,21 @@ class _StepSearch:
 
     def lower_bound(self) -> float:
         """A lower bound of the step of every plan."""
-        largest = np.zeros((1, self.n_cuts))  # bound of the edges of a plan up to every cut, where it is smallest
+        # A plan is bounded by the largest bound of its edges; the smallest such bound over all plans bounds all.
+        largest = np.zeros((1, self.n_cuts))
         for edges in self.edges:
             bounds = np.maximum(largest[:, edges.starts], edges.bounds).take(edges.by_stop, axis=1)
             largest = edges.to_stops.minimum(bounds, self.n_cuts)
         of_all = max(float(largest[0, -1]), max((shortest for shortest, _ in self.weights), default=np.inf))
-        inside = self.best_cycles if self.dropped > self.limit else max(self.dropped, of_all)
+        inside = self.best_cycles  # nothing was dropped that may be better: the search was exhaustive
+        if self.dropped <= self.limit:
+            inside = max(self.dropped, of_all)
         return min(inside, self.outside, self.best_cycles)
 
     def descend(self, steps: Sequence[int] = NEAR) -> None:
         """Move neighbouring cuts together, one or more of them, for as long as that makes the step shorter."""
         n_stages = len(self.best) - 1
+        # A row for every run of up to `MAX_MOVED` neighbouring inner cuts, with a 1 for each cut of the run.
         first, last = np.triu_indices(n_stages - 1)
         some = last - first < MAX_MOVED
         inner = np.arange(1, n_stages)
@@ -228,6 +232,7 @@ class _StepSearch:
             plans = np.repeat(self.best[None], len(moves), axis=0)
             plans[:, 1:-1] += moves
             plans = plans[self._allowed(plans)]
+            # The slopes at the best plan bound the step of all plans, which is much quicker than the step itself.
             slopes = self.step.slopes(self.costs.plans(self.best[None]))[0]
             self.try_all(plans[(self.costs.plans(plans) * slopes).sum(axis=(1, 2)) <= self.limit])
 
@@ -257,6 +262,7 @@ class _StepSearch:
             return
         cycles = bound
         if not choice.is_certain:
+            # Another choice of stages that recompute may have a step down to the bound, and is not tried.
             self.dropped = min(self.dropped, bound)
             cycles = float(self.step.cycles(self.costs.chosen(plan, choice.recomputes))[0])
         if cycles < self.best_cycles:
@@ -272,13 +278,14 @@ class _StepSearch:
         if not self.edges:
             return True
         start = self.costs.plans(self.best[None])[0]
-        n_stages = len(start)
-        means = np.repeat(start[None], n_stages + 1, axis=0)
-        weights = np.zeros_like(means)
+        n_games = len(start) + 1
+        means = np.repeat(start[None], n_games, axis=0)  # of the costs of all plans that a game had so far
+        weights = np.zeros_like(means)  # the mean of all slopes that it had so far
         for turn in range(n_rounds):
             weights += (self.step.slopes(self._stressed(means)) - weights) / (turn + 1)
             plans, n_answered = [], 0
-            while n_answered < len(weights):
+            while n_answered < n_games:
+                # Every answer removes edges, so the next ones are shorter and more of them are made together.
                 n_edges = sum(len(edges.starts) for edges in self.edges)
                 together = weights[n_answered : n_answered + max(1, MAX_LENGTHS // max(1, n_edges))]
                 answers = self.answers(together)
@@ -286,9 +293,9 @@ class _StepSearch:
                     return True
                 plans.append(answers)
                 n_answered += len(together)
-            costs = self.costs.plans(np.concatenate(plans))
-            means += (costs - means) / (turn + 2)
-            self.try_all(np.concatenate(plans))
+            answered = np.concatenate(plans)
+            means += (self.costs.plans(answered) - means) / (turn + 2)
+            self.try_all(answered)
         return False
 
     def answers(self, weights: FloatArray) -> IntArray | None:
@@ -301,9 +308,12 @@ class _StepSearch:
         to_start = np.where(np.arange(self.n_cuts) == 0, 0.0, np.inf)[None]
         plans = [np.zeros(len(weights), dtype=np.int64)]
         for edges, length, rest in zip(self.edges, lengths, to_end[1:], strict=True):
-            onwards, before = length + rest.take(edges.stops, axis=1), to_start.take(edges.starts, axis=1)
+            before = to_start.take(edges.starts, axis=1)
+            onwards = length + rest.take(edges.stops, axis=1)
+            # The cheapest plan goes on by the shortest way from where it has come to.
             of_plan = np.where(edges.starts == plans[-1][:, None], onwards, np.inf).argmin(axis=1)
             plans.append(edges.stops[of_plan])
+            # Every plan with an edge takes the shortest way to it, itself, and the shortest way from it, or longer.
             np.maximum(edges.bounds, (before + onwards).max(axis=0), out=edges.bounds)
             to_start = edges.to_stops.minimum((before + length).take(edges.by_stop, axis=1), self.n_cuts)
         return np.stack(plans, axis=1)
@@ -313,13 +323,17 @@ class _StepSearch:
         self.weights.sort(key=lambda pair: -pair[0])
         if not self.weights:
             return
+        # The weights with the largest bounds of all plans also bound partial plans well.
         known = self._distances(np.stack([weights for _, weights in self.weights[:MAX_WEIGHTS]]))
         plans = np.zeros((1, 1), dtype=np.int64)
         bounds, sums = np.zeros(1), np.zeros((len(known.to_end[0]), 1))
         for edges, length, rest in zip(self.edges, known.lengths, known.to_end[1:], strict=True):
-            first, after = (np.searchsorted(edges.starts, plans[:, -1], side) for side in ("left", "right"))
+            # Edges are in order of starts: those by which a plan goes on are `[first, after)`.
+            first = np.searchsorted(edges.starts, plans[:, -1], "left")
+            after = np.searchsorted(edges.starts, plans[:, -1], "right")
             n_longer = after - first
             parents = np.repeat(np.arange(len(plans)), n_longer)
+            # These ranges, one behind the other: the position, less the edges of earlier plans, plus `first`.
             longer = np.arange(len(parents)) + np.repeat(after - n_longer.cumsum(), n_longer)
             sums = sums.take(parents, axis=1) + length.take(longer, axis=1)
             through = (sums + rest.take(edges.stops[longer], axis=1)).max(axis=0)
@@ -335,7 +349,7 @@ class _StepSearch:
             self.dropped = min(self.dropped, self.try_all(best_first))
 
     def _distances(self, weights: FloatArray) -> _Distances:
-        """Of (G, S, 5) weights, after edges are removed that no better plan has."""
+        """The lengths of edges and ways for (G, S, 5) weights, after edges are removed that no better plan has."""
         limit = self.limit
         self.edges = [edges.below(limit) for edges in self.edges]
         at_end = np.where(np.arange(self.n_cuts) == self.n_cuts - 1, 0.0, np.inf)
@@ -360,18 +374,19 @@ class _StepSearch:
         the same `total` compute has a step of `others total + (alone - others) compute of s` or more.
         """
         problem = self.costs.problem
-        n_stages, n_blocks = problem.n_stages, len(problem.blocks)
+        n_stages = problem.n_stages
         plans = np.repeat(self.costs.plans(self.best[None]), n_stages, axis=0)
         own_total, longest = fewest_cycles(problem), max(clock.costs.prefix[-1] for clock in problem.clocks)
         own_cycles = [int(longest)] * n_stages
         for factor in (1.0, 1.1, 2.0):
             slopes = self.step.slopes(self._stressed(plans, factor))
+            # A cycle of compute is one of forward, of backward, or of backward and of the weight gradient in it.
             counts = np.minimum(slopes[..., :2].min(axis=2), slopes[..., 1:3].sum(axis=2))
             for s, (alone, others) in enumerate(zip(counts.diagonal(), counts.min(axis=1), strict=True)):
                 if alone > others >= 0:
                     spare_cycles = self.best_cycles - others * own_total / float(max(problem.speeds))
                     own_cycles[s] = min(own_cycles[s], int(spare_cycles / (alone - others) * problem.speeds[s]) + 1)
-        anywhere = [[0], *[list(range(i, n_blocks - n_stages + i + 1)) for i in range(1, n_stages)], [n_blocks]]
+        anywhere = [list(range(first, last + 1)) for first, last in problem.cut_limits]
         positions = cut_ranges(problem, own_cycles, anywhere) or []  # none: no plan is better
         return [np.array(position) for position in positions]
 

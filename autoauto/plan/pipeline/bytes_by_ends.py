@@ -66,12 +66,14 @@ class SharedUses:
     @staticmethod
     def of(keys: Sequence[Sequence[int]], n_bytes: Sequence[int]) -> SharedUses:
         """The uses of `keys`, which every block has, and whose bytes are `n_bytes`; keys without bytes are left out."""
+        sizes = np.array(n_bytes, dtype=np.int64)
         blocks = np.repeat(np.arange(len(keys)), list(map(len, keys)))
-        used, sizes = np.fromiter(chain.from_iterable(keys), np.int64, len(blocks)), np.array(n_bytes, dtype=np.int64)
+        used = np.fromiter(chain.from_iterable(keys), np.int64, len(blocks))
+        # By key, then by block: the use before is that of the same key in an earlier block, or earlier in the block.
         order = np.lexsort((blocks, used))
         order = order[sizes[used[order]] > 0]
         blocks, used = blocks[order], used[order]
-        follows = np.flatnonzero(used[1:] == used[:-1]) + 1  # in an earlier place of a block, or in an earlier block
+        follows = np.flatnonzero(used[1:] == used[:-1]) + 1
         previous = np.full(len(blocks), -1)
         previous[follows] = blocks[follows - 1]
         order = np.argsort(blocks, kind="stable")
@@ -94,13 +96,15 @@ class SharedUses:
         blocks, n_bytes = self.blocks[used], self.n_bytes[used]
         if not len(blocks):
             return np.zeros((len(ends.stops), len(ends.starts)), dtype=np.int64)
+        # A column more than starts: there end the rectangles that reach the last start, and those beyond it.
         change = np.zeros((len(ends.stops), len(ends.starts) + 1), dtype=np.int64)
         rows = np.maximum(blocks + 1 - ends.stops.start, 0)
-        begin = np.maximum(self.previous[used] + 1 - ends.starts.start, 0)
-        np.add.at(change, (rows, np.minimum(begin, len(ends.starts))), n_bytes)
-        np.subtract.at(change, (rows, np.minimum(blocks + 1 - ends.starts.start, len(ends.starts))), n_bytes)
-        for axis in (0, 1):
-            np.cumsum(change, axis=axis, out=change)
+        begin = np.clip(self.previous[used] + 1 - ends.starts.start, 0, len(ends.starts))
+        end = np.minimum(blocks + 1 - ends.starts.start, len(ends.starts))
+        np.add.at(change, (rows, begin), n_bytes)
+        np.subtract.at(change, (rows, end), n_bytes)
+        np.cumsum(change, axis=0, out=change)
+        np.cumsum(change, axis=1, out=change)
         return change[:, :-1]
 
 
@@ -119,6 +123,7 @@ def _largest(column: Sequence[int] | IntArray, ends: RangeEnds) -> IntArray:
     first_stop, first_start, n_starts = ends.stops.start, ends.starts.start, len(ends.starts)
     values = np.array(column[first_start : ends.stops.stop - 1], dtype=np.int64)
     before = values[: first_stop - first_start]  # the blocks of the ranges to the first stop
+    # A row adds the block before its stop. The first row has the maxima of whole ranges, from every start on.
     rows = np.where(ends.are_ranges, values[first_stop - first_start - 1 :][:, None], -NEVER)
     rows[0, : len(before)] = np.maximum.accumulate(before[::-1])[::-1][:n_starts]
     return np.maximum.accumulate(rows, axis=0, out=rows)

@@ -33,7 +33,7 @@ def fitting_cuts(costs: StageCosts) -> IntArray | None:
     n_stages, n_blocks = costs.stages.n_stages, len(costs.problem.blocks)
     for first in range(1, n_blocks - n_stages + 2):
         if not costs.fits(0, np.array(0), np.array(first)):
-            break
+            break  # a longer first stage needs no less memory
         reached = _reached(costs, first)
         lasts = np.flatnonzero(reached[-1])
         lasts = lasts[costs.fits(n_stages - 1, lasts, np.array(n_blocks))]
@@ -50,6 +50,7 @@ def _reached(costs: StageCosts, first: int) -> list[BoolArray]:
     here: BoolArray = np.arange(len(costs.problem.blocks) + 1) == first
     reached = [here]
     for stage in range(1, costs.stages.n_stages - 1):
+        # Every start reaches the cuts from start + 1 up to its latest stop: count the intervals that hold each cut.
         starts = np.flatnonzero(reached[-1])
         opened = np.zeros(len(here) + 1, dtype=np.int64)
         np.add.at(opened, starts + 1, 1)

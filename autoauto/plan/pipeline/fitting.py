@@ -47,7 +47,8 @@ class Fitting(NamedTuple):
     @classmethod
     def up_to(cls, latest: Sequence[int]) -> Fitting:
         """The ranges from every start to its latest stop."""
-        earliest, reached = list(range(len(latest))), 0
+        earliest = list(range(len(latest)))
+        reached = 0  # the stops up to here have an earlier start
         for start, stop in enumerate(latest):
             earliest[reached + 1 : stop + 1] = [start] * (stop - reached)
             reached = max(reached, stop)
@@ -56,12 +57,15 @@ class Fitting(NamedTuple):
     @classmethod
     def of_devices(cls, blocks: Blocks, limits_bytes: Sequence[int]) -> list[Fitting]:
         """The ranges within the limit of every device; devices of equal costs, limit and stash share one object."""
-        keys = [
-            (id(blocks.costs[device]), limit_bytes, entries)
-            for device, (limit_bytes, entries) in enumerate(zip(limits_bytes, blocks.stash_entries, strict=True))
-        ]
-        by_key = {key: cls.of(blocks.costs[keys.index(key)], *key[1:]) for key in set(keys)}
-        return [by_key[key] for key in keys]
+        known: dict[tuple[int, int, int], Fitting] = {}
+        fitting = []
+        for device, limit_bytes in enumerate(limits_bytes):
+            costs, entries = blocks.costs[device], blocks.stash_entries[device]
+            key = id(costs), limit_bytes, entries
+            if key not in known:
+                known[key] = cls.of(costs, limit_bytes, entries)
+            fitting.append(known[key])
+        return fitting
 
     def or_in(self, other: Fitting) -> Fitting:
         """The ranges that fit in one of two ways."""
@@ -80,9 +84,10 @@ def _latest_stops(blocks: BlockCosts, limit_bytes: int, stash_entries: int) -> l
     shared = [SharedUses.of(form.shared_keys, form.shared_bytes) for form in blocks.forms]
     latest: IntArray = np.arange(len(blocks) + 1)
     for ends in parts(fewest, range(1, len(blocks) + 1)):
-        forms = zip(unshared, shared, strict=True)
-        n_bytes = np.minimum.reduce([bytes_by_ends(own, ends) + uses.by_ends(ends) for own, uses in forms])
-        fits = (n_bytes <= limit_bytes) & ends.are_ranges
+        fits = np.zeros((len(ends.stops), len(ends.starts)), dtype=np.bool_)
+        for own, uses in zip(unshared, shared, strict=True):
+            fits |= bytes_by_ends(own, ends) + uses.by_ends(ends) <= limit_bytes
+        fits &= ends.are_ranges
         stops = np.where(fits, np.array(ends.stops)[:, None], 0).max(axis=0)
         starts = slice(ends.starts.start, ends.starts.stop)
         latest[starts] = np.maximum(latest[starts], stops)
@@ -105,9 +110,10 @@ def earliest_starts(blocks: BlockCosts, limit_bytes: int, stash_entries: int = 0
 
 
 def _earliest_starts(memory: BlockMemory, limit_bytes: int, stash_entries: int) -> list[int]:
-    """The same in one form. Bytes of the window change with a block that joins it, and with one that leaves it."""
+    """`earliest_starts` in one form. The window's bytes change with a block that joins it, and with one that leaves."""
     blocks = memory.one_in_flight.plus(stash_entries, memory.stash_entry)
     keys, shared_bytes = memory.shared_keys, memory.shared_bytes
+    # A running maximum is subtracted, so that a window never needs less with an earlier start.
     stop_bytes, start_bytes = blocks.stop_bytes, list(accumulate(blocks.start_bytes, max))
     all_shared = sum(shared_bytes[key] for key in set(chain.from_iterable(keys)))
     if stop_bytes[-1] - start_bytes[0] + all_shared + sum(map(max, blocks.maxima_bytes)) <= limit_bytes:
@@ -117,6 +123,7 @@ def _earliest_starts(memory: BlockMemory, limit_bytes: int, stash_entries: int) 
     maxima: list[tuple[Sequence[int], deque[int]]] = [(column, deque()) for column in blocks.maxima_bytes]
     start, starts, shared = 0, [0], 0
     for last in range(len(keys)):
+        # Keys that no block of the window has are new to it; they come first, by the last block that has them.
         for previous, key in before[last]:
             if previous >= start:
                 break
@@ -128,6 +135,7 @@ def _earliest_starts(memory: BlockMemory, limit_bytes: int, stash_entries: int) 
             queue.append(last)
             n_bytes += column[queue[0]]
         while start <= last and n_bytes - start_bytes[start] > limit_bytes:
+            # The first block leaves, and with it the keys that no later block of the window has.
             for following, key in after[start]:
                 if following <= last:
                     break
@@ -150,8 +158,8 @@ _Uses = list[list[tuple[int, int]]]
 def _uses(keys: tuple[tuple[int, ...], ...]) -> tuple[_Uses, _Uses]:
     """By block the last block before it that needs each of its keys, ascending, and the next one after it, descending.
 
-    There is none before the first, -1, and none after the last, their number. A block that joins a window needs only
-    keys anew that no block of the window needs, and they are the first ones here.
+    -1 stands for no block before, and the number of blocks for none after. A block that joins a window adds the bytes
+    of keys that no block of the window needs: they come first in this order.
 
     >>> _uses(((0, 1), (0,), (1, 0)))
     ([[(-1, 0), (-1, 1)], [(0, 0)], [(0, 1), (1, 0)]], [[(2, 1), (1, 0)], [(2, 0)], [(3, 1), (3, 0)]])

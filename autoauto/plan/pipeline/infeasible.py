@@ -72,9 +72,10 @@ def _minimum_excess_plan(table: CostTable, problem: CutProblem) -> Plan:
     """
     n_blocks, n_stages = len(problem.blocks), problem.n_stages
     excess = _Excess(table, problem)
-    lacking = np.full((n_stages + 1, n_blocks + 1), NEVER)
-    starts = np.zeros((n_stages + 1, n_blocks + 1), dtype=np.int64)
-    lacking[1, 1:] = excess.by_ends(RangeEnds(range(1, n_blocks + 1), range(1)))[excess.key_of[0], :, 0]
+    lacking = np.full((n_stages + 1, n_blocks + 1), NEVER)  # by the number of stages, and the stop of the last
+    starts = np.zeros((n_stages + 1, n_blocks + 1), dtype=np.int64)  # of this last stage
+    from_first = excess.by_ends(RangeEnds(range(1, n_blocks + 1), range(1)))
+    lacking[1, 1:] = from_first[excess.key_of[0], :, 0]
     if n_stages > 2:
         _between_ends(table, problem, excess, lacking, starts)
     if n_stages > 1:
@@ -87,7 +88,7 @@ def _minimum_excess_plan(table: CostTable, problem: CutProblem) -> Plan:
 
 
 def _between_ends(table: CostTable, problem: CutProblem, excess: _Excess, lacking: IntArray, starts: IntArray) -> None:
-    """What all stages but the first and the last lack at least, by stop, and where they start then."""
+    """Fill in `lacking` and `starts` for all stages but the first and the last."""
     allowance = excess_bytes(evaluate(table, problem.partition(_even_cuts(problem))))
     earliest = excess.earliest_starts(allowance)
     of_stage = excess.key_of[1:-1]
@@ -106,9 +107,11 @@ def _even_cuts(problem: CutProblem) -> list[int]:
     """Cuts into stages of about equally many bytes."""
     sums, n_stages = problem.blocks.costs[0].forms[0].one_in_flight.stop_bytes, problem.n_stages
     wanted = np.linspace(sums[0], sums[-1], n_stages + 1)
-    cuts = np.searchsorted(sums, wanted)
     first, last = np.array(problem.cut_limits).T
-    cuts = np.maximum.accumulate(np.clip(cuts, first, last) - np.arange(n_stages + 1)) + np.arange(n_stages + 1)
+    cuts = np.clip(np.searchsorted(sums, wanted), first, last)
+    # Less their numbers, cuts only need to ascend: then every stage has a block or more.
+    numbers = np.arange(n_stages + 1)
+    cuts = np.maximum.accumulate(cuts - numbers) + numbers
     even: list[int] = np.minimum(cuts, last).tolist()
     return even
 
@@ -121,15 +124,14 @@ class _Excess:
     """
 
     def __init__(self, table: CostTable, problem: CutProblem) -> None:
-        self._costs = {id(costs): costs for costs in problem.blocks.costs}
-        limits = zip(table.memory_limit_bytes.tolist(), problem.blocks.stash_entries, strict=True)
-        keys = [(id(problem.blocks.costs[device]), *limit) for device, limit in enumerate(limits)]
+        blocks = problem.blocks
+        self._costs = {id(costs): costs for costs in blocks.costs}
+        keys = list(zip(map(id, blocks.costs), table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True))
         self._keys = list(dict.fromkeys(keys))
         self.key_of = np.array([self._keys.index(key) for key in keys])
-        self._shared = {
-            number: [SharedUses.of(form.shared_keys, form.shared_bytes) for form in costs.forms]
-            for number, costs in self._costs.items()
-        }
+        self._shared: dict[int, list[SharedUses]] = {}
+        for number, costs in self._costs.items():
+            self._shared[number] = [SharedUses.of(form.shared_keys, form.shared_bytes) for form in costs.forms]
 
     def earliest_starts(self, allowance: int) -> list[int]:
         """By stop a start before which every device lacks more than `allowance`."""
@@ -137,21 +139,22 @@ class _Excess:
         return list(map(min, zip(*known, strict=True)))
 
     def by_ends(self, ends: RangeEnds) -> IntArray:
-        """(keys, stops, starts) bytes."""
+        """(keys, stops, starts) bytes; every range is the program that needs least."""
         forms = {number: list(self._forms(number, ends)) for number in self._costs}
-        smallest = [
-            np.minimum.reduce([first if entry is None else first + entries * entry for first, entry in forms[own]])
-            for own, _, entries in self._keys
-        ]
-        excess: IntArray = np.stack(smallest) - np.array([limit for _, limit, _ in self._keys])[:, None, None]
-        return excess
+        excess = []
+        for own, limit, entries in self._keys:
+            n_bytes = [first + entries * entry for first, entry in forms[own]]
+            excess.append(np.minimum.reduce(n_bytes) - limit)
+        return np.stack(excess)
 
-    def _forms(self, number: int, ends: RangeEnds) -> Iterator[tuple[IntArray, IntArray | None]]:
-        """Of every program the bytes with one micro-batch in flight, and if any device has several, for each more."""
+    def _forms(self, number: int, ends: RangeEnds) -> Iterator[tuple[IntArray, IntArray | int]]:
+        """By program form: bytes with one micro-batch in flight, and bytes of each more; 0 if no device has more."""
         has_stash = any(entries for *_, entries in self._keys)
         for form, shared in zip(self._costs[number].forms, self._shared[number], strict=True):
-            first = bytes_by_ends(form.one_in_flight, ends) + shared.by_ends(ends)
-            yield first, bytes_by_ends(form.stash_entry, ends) if has_stash else None
+            entry: IntArray | int = 0
+            if has_stash:
+                entry = bytes_by_ends(form.stash_entry, ends)
+            yield bytes_by_ends(form.one_in_flight, ends) + shared.by_ends(ends), entry
 
 
 def excess_bytes(plan: Plan) -> int:

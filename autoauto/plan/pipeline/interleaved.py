@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product, takewhile
+from itertools import product
 from random import Random
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from autoauto.records.units import format_bytes, reference_cycles
 
 MAX_LOADS = 100_000  # local search ends when so many loads are cached, after a few seconds on large models
 MAX_DRAWN_CUTS = 4  # cuts of the best plan that local search draws anew at a time
+MOVES = (64, -64, 16, -16, 4, -4, 1, -1)  # blocks by which descent moves a cut
 Cuts = tuple[int, ...]
 
 
@@ -47,13 +48,18 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
             raise BadInput(f"several chunks a device need the period barrier or overlap, got {table.period}")
     receive, send = table.receive_cycles, table.send_cycles
     host_in, host_out = receive[0, 0], send[-1, -1]
-    from_ring = np.concatenate((receive[-1:], receive[1:])) - host_in
-    to_ring = np.concatenate((send[:-1], send[:1]))
-    send_rounds = [*[to_ring] * (n_chunks - 1), send]
+    # In all rounds but the first, the first device receives from the last one, as that receives from its neighbour.
+    receive_rounds = [receive]
+    for _ in range(1, n_chunks):
+        receive_rounds.append(np.concatenate((receive[-1:], receive[1:])) - host_in)
+    # In all rounds but the last, the last device sends to the first one, as that sends to its neighbour.
+    send_rounds = [np.concatenate((send[:-1], send[:1]))] * (n_chunks - 1) + [send]
+    for later in range(1, n_chunks):
+        send_rounds[later] = send_rounds[later] - host_out
     return replace(
         table,
-        receive_cycles=np.concatenate((receive, *[from_ring] * (n_chunks - 1))),
-        send_cycles=np.concatenate((send_rounds[0], *[rows - host_out for rows in send_rounds[1:]])),
+        receive_cycles=np.concatenate(receive_rounds),
+        send_cycles=np.concatenate(send_rounds),
         memory_limit_bytes=np.tile(table.memory_limit_bytes, n_chunks),
         speeds=table.speeds * n_chunks,
         stash_entries=table.stash_entries * n_chunks,
@@ -63,9 +69,9 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
 
 def evaluate_chunks(table: CostTable, n_devices: int, partition: Sequence[int]) -> Plan:
     """The plan that cuts at `partition` and runs stage s of a `chunk_table` on device s mod `n_devices`."""
-    stages = evaluate(table, partition).stages
-    stages = tuple(replace(stage, device=stage.device % n_devices) for stage in stages)
-    return Plan(stages, table.period, table.host_cycles)
+    plan = evaluate(table, partition)
+    stages = [replace(stage, device=stage.device % n_devices) for stage in plan.stages]
+    return replace(plan, stages=tuple(stages))
 
 
 def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> BoundedPlan:
@@ -187,7 +193,7 @@ class _ChunkSearch:
         value, before = self.value(cuts), None
         while value != before:
             before = value
-            for i, step in product(range(1, len(cuts) - 1), (64, -64, 16, -16, 4, -4, 1, -1)):
+            for i, step in product(range(1, len(cuts) - 1), MOVES):
                 if cuts[i - 1] < cuts[i] + step < cuts[i + 1]:
                     moved = (*cuts[:i], cuts[i] + step, *cuts[i + 1 :])
                     value, cuts = min((value, cuts), (self.value(moved), moved))
@@ -195,13 +201,14 @@ class _ChunkSearch:
 
     def perturb(self, best: tuple[_Value, Cuts], random: Random) -> tuple[_Value, Cuts]:
         """Iterated local search: draw `MAX_DRAWN_CUTS` cuts of the best plan at random, descend, and repeat."""
-        n_blocks, n_same = len(self.problem.blocks), max(0, self.problem.n_stages - 1 - MAX_DRAWN_CUTS)
+        n_blocks, n_cuts = len(self.problem.blocks), self.problem.n_stages - 1
+        n_same = max(0, n_cuts - MAX_DRAWN_CUTS)
         for _ in range(4 * n_blocks):
             if len(self.loads) > MAX_LOADS:
                 break
             same = random.sample(best[1][1:-1], n_same)
             others = sorted(set(range(1, n_blocks)) - set(same))
-            drawn = random.sample(others, self.problem.n_stages - 1 - n_same)
+            drawn = random.sample(others, n_cuts - n_same)
             best = min(best, self.descend((0, *sorted(same + drawn), n_blocks)))
         return best
 
@@ -209,13 +216,14 @@ class _ChunkSearch:
         """Branch and bound, depth first, from the plan `cuts`; `open_nodes` are the partial plans that are left."""
         stack: list[Cuts] = [(0,)]
         for _ in range(max_nodes):
+            # Pruned when they come up and not when they are pushed: by then the best plan may be better.
             while stack and self.is_pruned(stack[-1], value):
                 stack.pop()
             if not stack:
-                return _SearchResult(value, cuts, open_nodes=[])
+                break
             partial = stack.pop()
             if len(partial) > self.problem.n_stages:
-                value, cuts = self.value(partial), partial
+                value, cuts = self.value(partial), partial  # complete, and not pruned: better than the best so far
             else:
                 stack += self.extensions(partial)
         return _SearchResult(value, cuts, stack)
@@ -223,12 +231,16 @@ class _ChunkSearch:
     def extensions(self, cuts: Cuts) -> Iterator[Cuts]:
         """The partial plans with one more chunk that fits; the nearest to equal compute is last, so visited first."""
         first, last = self.problem.cut_limits[len(cuts)]
-        stops = range(max(first, cuts[-1] + 1), last + 1)
+        device = (len(cuts) - 1) % self.n_devices
+        longer = []
+        for stop in range(max(first, cuts[-1] + 1), last + 1):
+            extension = (*cuts, stop)
+            if self.load(device, extension).excess_bytes > 0:
+                break  # a longer chunk needs no less memory
+            longer.append(extension)
         prefix, n_stages = self.problem.blocks.costs[0].compute_prefix_cycles, self.problem.n_stages
         share = prefix[-1] * len(cuts) // n_stages
-        device = (len(cuts) - 1) % self.n_devices
-        fitting = takewhile(lambda stop: self.load(device, (*cuts, stop)).excess_bytes <= 0, stops)
-        yield from ((*cuts, stop) for stop in sorted(fitting, key=lambda stop: -abs(prefix[stop] - share)))
+        yield from sorted(longer, key=lambda extension: -abs(prefix[extension[-1]] - share))
 
     def is_pruned(self, cuts: Cuts, best: _Value) -> bool:
         """Whether the best plan fits and no completion of this partial plan costs less."""
@@ -237,45 +249,59 @@ class _ChunkSearch:
     def bound(self, cuts: Cuts) -> int:
         """A lower bound of the cost of every completion of this partial plan."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
-        compute = max(self.min_compute_cycles, *(load.compute_cycles for load in loads))
+        compute = max(load.compute_cycles for load in loads)
         rest = self.min_rest_transfer_cycles[len(cuts) - 1]
         transfer = max(load.transfer_cycles + more for load, more in zip(loads, rest, strict=True))
-        return compute + transfer if self.problem.period is Period.BARRIER else max(compute, transfer)
+        return self.cost(max(self.min_compute_cycles, compute), transfer)
 
     def value(self, cuts: Cuts) -> _Value:
         """The rank of a plan."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
-        parts = max(load.compute_cycles for load in loads), max(load.transfer_cycles for load in loads)
-        cost = sum(parts) if self.problem.period is Period.BARRIER else max(parts)
-        excess = max(0, *(load.excess_bytes for load in loads))
-        return _Value(excess, cost, sum(load.compute_cycles**2 for load in loads))
+        compute = max(load.compute_cycles for load in loads)
+        transfer = max(load.transfer_cycles for load in loads)
+        excess = max(load.excess_bytes for load in loads)
+        unevenness = sum(load.compute_cycles**2 for load in loads)
+        return _Value(max(0, excess), self.cost(compute, transfer), unevenness)
+
+    def cost(self, compute_cycles: int, transfer_cycles: int) -> int:
+        """The cost of a plan whose devices compute and transfer so long at most."""
+        if self.problem.period is Period.BARRIER:
+            return compute_cycles + transfer_cycles
+        return max(compute_cycles, transfer_cycles)
 
     def load(self, device: int, cuts: Cuts) -> _Load:
-        """The load of a device by those of its chunks that `cuts`, a plan or a partial plan, contains."""
-        stages = range(device, len(cuts) - 1, self.n_devices)
-        key = (device, *(cut for stage in stages for cut in cuts[stage : stage + 2]))
-        if key not in self.loads:
-            self.loads[key] = self._load(device, [(stage, cuts[stage], cuts[stage + 1]) for stage in stages])
-        return self.loads[key]
+        """The load of a device by its chunks in `cuts`, a plan or a partial plan."""
+        key = [device]
+        for stage in range(device, len(cuts) - 1, self.n_devices):
+            key += cuts[stage : stage + 2]
+        known = self.loads.get(tuple(key))
+        if known is None:
+            known = self.loads[tuple(key)] = self._load(device, cuts)
+        return known
 
-    def _load(self, device: int, chunks: list[tuple[int, int, int]]) -> _Load:
-        blocks, limit = self.problem.blocks, int(self.table.memory_limit_bytes[device])
-        own, speed = blocks.costs[device], self.problem.speeds[device]
-        prefix, offsets = own.compute_prefix_cycles, own.start_offset_cycles
-        layers = [(blocks.cuts[start], blocks.cuts[stop]) for _, start, stop in chunks]
-        return _Load(
-            sum(reference_cycles(prefix[stop] - offsets[start], speed) for _, start, stop in chunks),
-            sum(blocks.receive_cycles[stage][start] + blocks.send_cycles[stage][stop] for stage, start, stop in chunks),
-            self.table.on(device).memory.together(layers) - limit if chunks else -limit,
-        )
+    def _load(self, device: int, cuts: Cuts) -> _Load:
+        blocks, speed = self.problem.blocks, self.problem.speeds[device]
+        own = blocks.costs[device]
+        compute, transfer, layers = 0, 0, []
+        for stage in range(device, len(cuts) - 1, self.n_devices):
+            start, stop = cuts[stage], cuts[stage + 1]
+            compute += reference_cycles(own.compute_prefix_cycles[stop] - own.start_offset_cycles[start], speed)
+            transfer += blocks.receive_cycles[stage][start] + blocks.send_cycles[stage][stop]
+            layers.append((blocks.cuts[start], blocks.cuts[stop]))
+        n_bytes = self.table.on(device).memory.together(layers) if layers else 0
+        return _Load(compute, transfer, n_bytes - int(self.table.memory_limit_bytes[device]))
 
 
 def _make_search(rows: CostTable, n_devices: int) -> _ChunkSearch:
     """The search for a `chunk_table`; the minimum transfer is summed up from the last chunk to the first."""
     problem = prepare(rows)
-    blocks, rest = problem.blocks, [[0] * n_devices]
+    blocks = problem.blocks
+    rest = [[0] * n_devices]
     for stage in reversed(range(problem.n_stages)):
         transfer = rest[-1].copy()
         transfer[stage % n_devices] += blocks.min_receive_cycles[stage] + blocks.min_send_cycles[stage]
         rest.append(transfer)
-    return _ChunkSearch(rows, problem, n_devices, compute_lower_bound(problem.part(0, n_devices)), rest[::-1])
+    rest.reverse()
+    # Chunks of a device compute its share of all blocks, and one of them the largest block, as one stage would.
+    min_compute = compute_lower_bound(problem.part(0, n_devices))
+    return _ChunkSearch(rows, problem, n_devices, min_compute, rest)

@@ -90,7 +90,8 @@ def _solve(
             break
     if incumbent is None:
         return None
-    return BoundedPlan(evaluate(table, problem.partition(incumbent.cuts)), incumbent.bound_cycles)
+    plan = evaluate(table, problem.partition(incumbent.cuts))
+    return BoundedPlan(plan, incumbent.bound_cycles)
 
 
 class Incumbent(NamedTuple):
@@ -143,7 +144,7 @@ def _walk(problem: CutProblem) -> Iterator[Incumbent]:
         return
     (best, cost, _), lowest_transfer = start
     while low + lowest_transfer < cost:
-        cuts = _minimum_compute_cuts(problem, cost - low - 1, low, cost - lowest_transfer - 1, low + step)
+        cuts = minimum_compute_cuts(problem, cost - low - 1, low, cost - lowest_transfer - 1, low + step)
         if cuts is None:
             break
         compute = problem.compute_cycles(cuts)
@@ -158,7 +159,7 @@ def _walk(problem: CutProblem) -> Iterator[Incumbent]:
         )
         low = compute
         if cuts is None:
-            low += 1
+            low += 1  # no cheaper plan has this compute
         else:
             best, cost = cuts, problem.cost_cycles(cuts)
         yield Incumbent(best, cost, min(cost, low + lowest_transfer))
@@ -180,7 +181,7 @@ def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_B
     """
     lowest_transfer = transfer_lower_bound(problem)
     high = compute_upper_bound(problem)
-    best = _minimum_compute_cuts(problem, UNBOUNDED, low, high, low + step, tolerance=step)
+    best = minimum_compute_cuts(problem, UNBOUNDED, low, high, low + step, tolerance=step)
     if best is None:
         return
     cost, first = problem.cost_cycles(best), problem.compute_cycles(best)
@@ -188,7 +189,7 @@ def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_B
     for _ in range(3):
         yield _BoundedIncumbent(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
         transfer = (lowest_transfer + highest_transfer) // 2
-        cuts = _minimum_compute_cuts(problem, transfer, low, cost - lowest_transfer - 1, first + step, tolerance=step)
+        cuts = minimum_compute_cuts(problem, transfer, low, cost - lowest_transfer - 1, first + step, tolerance=step)
         if cuts is None:
             lowest_transfer = transfer + 1
         else:
@@ -198,10 +199,13 @@ def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_B
     yield _BoundedIncumbent(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
 
 
-def _minimum_compute_cuts(
+def minimum_compute_cuts(
     problem: CutProblem, transfer_cycles: int, low: int, high: int, first: int, tolerance: int = 0
 ) -> list[int] | None:
-    """The cuts with the smallest compute in `[low, high]` that transfer in `transfer_cycles` or less."""
+    """The cuts with the smallest compute in `[low, high]` that transfer in `transfer_cycles` or less.
+
+    The search begins at `first`; compute may exceed the smallest by `tolerance`.
+    """
     attempt = partial(probe, problem, transfer_cycles=transfer_cycles, cheap=cheap_cuts(problem, transfer_cycles))
     return search_smallest_bound(
         attempt, problem.compute_cycles, low, high, first, snap=problem.next_compute, tolerance=tolerance

@@ -86,13 +86,16 @@ def cheap_cuts(problem: CutProblem, transfer_cycles: int) -> list[list[int]]:
     the bound. The same holds for the sends of the device that receives at the cut. Where devices receive and send at
     the same time, nothing is subtracted.
     """
-    blocks, in_turn = problem.blocks, problem.period is not Period.DUPLEX
+    blocks = problem.blocks
     lists: dict[tuple[int, ...], list[int]] = {}
     cuts = [[0]]
     for i in range(1, problem.n_stages):
-        send, max_send = blocks.send_rows[i - 1], transfer_cycles - in_turn * blocks.min_receive_cycles[i - 1]
-        receive, max_receive = blocks.receive_rows[i], transfer_cycles - in_turn * blocks.min_send_cycles[i]
-        key = id(send), max_send, id(receive), max_receive
+        send, receive = blocks.send_rows[i - 1], blocks.receive_rows[i]
+        max_send = max_receive = transfer_cycles
+        if problem.period is not Period.DUPLEX:
+            max_send -= blocks.min_receive_cycles[i - 1]
+            max_receive -= blocks.min_send_cycles[i]
+        key = id(send), max_send, id(receive), max_receive  # like devices have the same rows
         if key not in lists:
             lists[key] = np.flatnonzero((send <= max_send) & (receive <= max_receive)).tolist()
         cuts.append(lists[key])
@@ -109,6 +112,7 @@ def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]
         own_cycles: the bound on compute in cycles of every device's own clock.
         cuts: for every cut the positions to choose from, ascending.
     """
+    # Forward: the farthest cut that i stages reach, if each is as long as compute and memory allow.
     reach = 0
     ends = [1]
     for i, (fitting, cycles) in enumerate(zip(problem.fitting, own_cycles, strict=True), start=1):
@@ -119,6 +123,7 @@ def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]
             return None
         reach = cuts[i][end - 1]
         ends.append(end)
+    # Backward: the first cut from which the stages after it can reach the end, likewise.
     start = len(problem.blocks)
     left = [[start]]
     for i in range(problem.n_stages - 1, -1, -1):
@@ -145,6 +150,7 @@ def probe(
     candidates = cut_ranges(problem, own_cycles, cheap or cheap_cuts(problem, transfer_cycles))
     if candidates is None:
         return None
+    # The farthest cuts are often a plan within the bounds, by luck: to look is much quicker than to search.
     farthest = [cuts[-1] for cuts in candidates]
     increases = all(map(lt, farthest, farthest[1:]))
     if increases and problem.fits(farthest) and problem.loads_within(farthest, transfer_cycles):
@@ -174,6 +180,7 @@ def _stops(
     for stop in ends:
         while n_seen < n_starts and starts[n_seen] < stop:
             start = starts[n_seen]
+            # An earlier start with no smaller load leaves the window first, so it is never the minimum again.
             while window and start_loads[window[-1]] >= start_loads[start]:
                 window.pop()
             window.append(start)
@@ -202,6 +209,7 @@ def _stops_in_any_order(
         while unseen and unseen[0] < stop:
             heappush(window, (start_loads[unseen[0]], unseen.popleft()))
         needed = prefix[stop] - own_cycles
+        # Only the smallest load is wanted: a start that has left the window is removed when it comes up.
         while window and (offsets[window[0][1]] < needed or latest[window[0][1]] < stop):
             heappop(window)
         if window and window[0][0] + stop_loads[stop] <= limit:
@@ -218,7 +226,8 @@ def _trace(problem: CutProblem, own_cycles: list[int], transfer_cycles: int, rea
         limit = transfer_cycles * problem.load_scales[stage]
         first = bisect_left(blocks.start_offset_cycles, blocks.compute_prefix_cycles[stop] - own_cycles[stage])
         starts = reached[stage]
-        inside = starts[bisect_left(starts, first) : bisect_left(starts, stop)]
-        fitting = (start for start in inside if stop <= latest[start])
-        cuts.append(next(start for start in fitting if start_loads[start] + stop_loads[stop] <= limit))
+        for start in starts[bisect_left(starts, first) : bisect_left(starts, stop)]:
+            if stop <= latest[start] and start_loads[start] + stop_loads[stop] <= limit:
+                cuts.append(start)
+                break
     return cuts[::-1]

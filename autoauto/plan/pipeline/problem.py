@@ -41,16 +41,18 @@ class Clock(NamedTuple):
     devices: list[int]
 
     def compute_cycles(self, cuts: list[int]) -> int:
-        """The largest compute of a plan on one of them."""
+        """The largest compute of a plan on one of these devices."""
         prefix, offsets = self.costs.compute_prefix_cycles, self.costs.start_offset_cycles
         return reference_cycles(max(prefix[cuts[i + 1]] - offsets[cuts[i]] for i in self.devices), self.speed)
 
     def next_compute(self, cycles: int) -> int | None:
         """The smallest compute of any stage that is `cycles` or more; None if there is none."""
+        # The fewest of the device's own cycles that take more than `cycles - 1` of the reference clock.
         own_cycles = (cycles - 1) * self.speed.numerator // self.speed.denominator + 1
         prefix, offsets = self.costs.prefix, self.costs.offsets
         if own_cycles > prefix[-1]:
             return None
+        # By start the first stop at which a stage takes so long: no other stop from there is nearer to `cycles`.
         stops = np.searchsorted(prefix, offsets + own_cycles)
         # A stage has a block or more, even if its entry overhead alone takes so long.
         stops = np.maximum(stops, np.arange(1, len(stops) + 1))
@@ -86,17 +88,22 @@ class CutProblem:
     load_scales: list[int]
     cut_limits: list[tuple[int, int]]
 
+    @classmethod
+    def of(cls, blocks: Blocks, fitting: list[Fitting], speeds: tuple[Fraction, ...], period: Period) -> CutProblem:
+        """The problem whose cuts may lie anywhere."""
+        loads = _loads(blocks, speeds, period)
+        cut_limits = _all_positions(len(blocks), len(speeds))
+        return cls(blocks, fitting, speeds, _clocks(blocks, speeds), period, *loads, cut_limits)
+
     @property
     def n_stages(self) -> int:
-        """How many stages there must be."""
+        """Number of stages, one a device."""
         return len(self.fitting)
 
     def part(self, first: int, stop: int) -> CutProblem:
         """This problem on the devices `[first, stop)` only, as `CostTable.part`."""
-        blocks, speeds = self.blocks.part(first, stop), self.speeds[first:stop]
-        cut_limits = _all_positions(len(blocks), stop - first)
-        fitting, loads = self.fitting[first:stop], _loads(blocks, speeds, self.period)
-        return CutProblem(blocks, fitting, speeds, _clocks(blocks, speeds), self.period, *loads, cut_limits)
+        part = slice(first, stop)
+        return CutProblem.of(self.blocks.part(first, stop), self.fitting[part], self.speeds[part], self.period)
 
     def own_cycles(self, cycles: int) -> list[int]:
         """For each device, `cycles` of the reference clock in cycles of its own clock, rounded down."""
@@ -122,31 +129,31 @@ class CutProblem:
 
     def cost_cycles(self, cuts: list[int]) -> int:
         """The cost of a plan, but without the lower bound `Plan.host_cycles`, which is equal for all plans."""
-        stages, blocks = list(pairwise(cuts)), self.blocks
-        own = [blocks.costs[i] for i in range(len(stages))]
-        own_cycles = [
-            each.compute_prefix_cycles[b] - each.start_offset_cycles[a]
-            for each, (a, b) in zip(own, stages, strict=True)
-        ]
-        return self.period.cycles(
-            list(map(reference_cycles, own_cycles, self.speeds)),
-            [blocks.receive_cycles[i][start] for i, (start, _) in enumerate(stages)],
-            [blocks.send_cycles[i][stop] for i, (_, stop) in enumerate(stages)],
-        )
+        compute, receive, send = [], [], []
+        for i, (start, stop) in enumerate(pairwise(cuts)):
+            own = self.blocks.costs[i]
+            own_cycles = own.compute_prefix_cycles[stop] - own.start_offset_cycles[start]
+            compute.append(reference_cycles(own_cycles, self.speeds[i]))
+            receive.append(self.blocks.receive_cycles[i][start])
+            send.append(self.blocks.send_cycles[i][stop])
+        return self.period.cycles(compute, receive, send)
 
     def bounds(self, cuts: list[int]) -> tuple[int, int]:
         """The smallest bounds of `probe` that a plan is within."""
         if self.period in (Period.BARRIER, Period.OVERLAP):
             return self.compute_cycles(cuts), self.transfer_cycles(cuts)
-        return (self.cost_cycles(cuts),) * 2
+        cost = self.cost_cycles(cuts)
+        return cost, cost
 
     def loads_within(self, cuts: list[int], bound: int) -> bool:
-        """Whether the loads of all stages of a plan are within a bound."""
-        ends = zip(self.start_loads, self.stop_loads, self.load_scales, pairwise(cuts), strict=True)
-        return all(starts[start] + stops[stop] <= bound * scale for starts, stops, scale, (start, stop) in ends)
+        """True if the loads of all stages of a plan are within a bound."""
+        for i, (start, stop) in enumerate(pairwise(cuts)):
+            if self.start_loads[i][start] + self.stop_loads[i][stop] > bound * self.load_scales[i]:
+                return False
+        return True
 
     def fits(self, cuts: list[int]) -> bool:
-        """Whether the stages of a plan are within the memory of their devices."""
+        """True if all stages of a plan are within the memory of their devices."""
         stages = zip(self.fitting, pairwise(cuts), strict=True)
         return all(stop <= fitting.latest[start] for fitting, (start, stop) in stages)
 
@@ -164,18 +171,16 @@ def prepare(table: CostTable) -> CutProblem:
     if table.exchange is not None:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")
     blocks = contract(table)
-    fitting = _fitting(table, blocks)
-    cut_limits, clocks = _all_positions(len(blocks), table.n_devices), _clocks(blocks, table.speeds)
-    loads = _loads(blocks, table.speeds, table.period)
-    return CutProblem(blocks, fitting, table.speeds, clocks, table.period, *loads, cut_limits)
+    return CutProblem.of(blocks, _fitting(table, blocks), table.speeds, table.period)
 
 
 def _fitting(table: CostTable, blocks: Blocks) -> list[Fitting]:
-    """`CutProblem.fitting`; what is known of the same ranges with the same cuts is used again."""
-    cuts, fitting = table.cut_allowed.tobytes(), []
-    keys = zip(table.memory_limit_bytes.tolist(), blocks.stash_entries, strict=True)
-    for device, key in enumerate(keys):
+    """`CutProblem.fitting`; tables of the same ranges with other links or orders share what is computed."""
+    cuts = table.cut_allowed.tobytes()
+    fitting = []
+    for device, limit_bytes in enumerate(table.memory_limit_bytes.tolist()):
         known = _known_fitting(table.on(device).memory, cuts)
+        key = limit_bytes, blocks.stash_entries[device]
         if key not in known:
             known[key] = Fitting.of(blocks.costs[device], *key)
         fitting.append(known[key])
@@ -184,7 +189,7 @@ def _fitting(table: CostTable, blocks: Blocks) -> list[Fitting]:
 
 @lru_cache(maxsize=64)
 def _known_fitting(memory: RangeMemory, cuts: bytes) -> dict[tuple[int, int], Fitting]:
-    """By limit and stash entries what fits, for ranges that are the same object."""
+    """A cache that `_fitting` fills, by limit and stash entries; `memory` is compared as an object."""
     return {}
 
 
@@ -193,8 +198,9 @@ def _loads(
 ) -> tuple[list[list[int]], list[list[int]], list[int]]:
     """`CutProblem.start_loads`, `CutProblem.stop_loads` and `CutProblem.load_scales`; equal lists are one object.
 
-    With a barrier or overlap, loads are what a stage receives and sends. Where a device does one thing at a time, its
-    compute is a load too. It is rounded up to cycles of the reference clock, so a bound b holds exactly if
+    With a barrier or overlap, a stage loads its links with what it receives and sends. Where a device does one thing
+    at a time, its compute is a load too. It is rounded up to cycles of the reference clock, so a bound b holds exactly
+    if
 
         receive(start) + (prefix(stop) - offset(start)) d / n + send(stop) <= b        for a speed of n / d
 
@@ -206,23 +212,20 @@ def _loads(
     if period is Period.DUPLEX:
         nothing = [[0] * (len(blocks) + 1)] * len(speeds)
         return nothing, nothing, ones
-    known: dict[tuple[int, int, Fraction, bool], list[int]] = {}
+    known: dict[tuple[int, int, Fraction], list[int]] = {}
 
     def loads(transfers: list[int], compute: list[int], speed: Fraction, sign: int) -> list[int]:
-        key = (id(transfers), id(compute), speed, sign > 0)
+        key = (id(transfers), id(compute), speed)
         if key not in known:
             pairs = zip(transfers, compute, strict=True)
             known[key] = [t * speed.numerator + sign * c * speed.denominator for t, c in pairs]
         return known[key]
 
-    own = [blocks.costs[device] for device in range(len(speeds))]
-    starts = zip(blocks.receive_cycles, (each.start_offset_cycles for each in own), speeds, strict=True)
-    stops = zip(blocks.send_cycles, (each.compute_prefix_cycles for each in own), speeds, strict=True)
-    return (
-        [loads(row, offsets, speed, -1) for row, offsets, speed in starts],
-        [loads(row, prefix, speed, 1) for row, prefix, speed in stops],
-        [speed.numerator for speed in speeds],
-    )
+    start_loads, stop_loads = [], []
+    for own, receive, send, speed in zip(blocks.costs, blocks.receive_cycles, blocks.send_cycles, speeds, strict=True):
+        start_loads.append(loads(receive, own.start_offset_cycles, speed, -1))
+        stop_loads.append(loads(send, own.compute_prefix_cycles, speed, 1))
+    return start_loads, stop_loads, [speed.numerator for speed in speeds]
 
 
 def _clocks(blocks: Blocks, speeds: tuple[Fraction, ...]) -> list[Clock]:
@@ -292,11 +295,14 @@ def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
     Raises:
         BadInput: the partition is not the boundaries of non-empty stages, one a device.
     """
-    wanted = f"{table.n_devices + 1} ascending boundaries from 0 to {table.n_layers}"
+    n_devices, n_layers = table.n_devices, table.n_layers
     ascending = all(start < stop for start, stop in pairwise(partition))
-    if len(partition) != table.n_devices + 1 or not ascending or (partition[0], partition[-1]) != (0, table.n_layers):
-        raise BadInput(f"a partition for {table.n_devices} devices needs {wanted}, got {list(partition)}")
-    stages = (stage_of(table, device, *layers) for device, layers in enumerate(pairwise(partition)))
+    if len(partition) != n_devices + 1 or not ascending or (partition[0], partition[-1]) != (0, n_layers):
+        raise BadInput(
+            f"a partition for {n_devices} devices needs {n_devices + 1} ascending boundaries from 0 to {n_layers}, "
+            f"got {list(partition)}"
+        )
+    stages = [stage_of(table, device, start, stop) for device, (start, stop) in enumerate(pairwise(partition))]
     return Plan(tuple(stages), table.period, table.host_cycles)
 
 
@@ -323,23 +329,27 @@ def check_memory(*plans: Sequence[Stage | Phase]) -> None:
     Raises:
         OutOfMemory: one does; the message names the one that exceeds it most, and its largest stage.
     """
+    # Stages of a device are in its memory together. A phase has the device for itself: it is a group of its own.
     groups: dict[tuple[int, int], list[Stage | Phase]] = defaultdict(list)
     for number, parts in enumerate(plans):
         for index, part in enumerate(parts):
             groups[number, part.device if isinstance(part, Stage) else index].append(part)
     tightest = max(groups.values(), key=_excess_bytes)
-    excess, largest = _excess_bytes(tightest), max(tightest, key=lambda part: part.total_bytes)
-    if excess > 0:
-        device = f" {largest.device}" if isinstance(largest, Stage) else ""
-        ranges = " and ".join(str(part.layers) for part in tightest)
-        raise OutOfMemory(
-            f"layers {ranges} need {format_bytes(sum(part.total_bytes for part in tightest))} on device{device}, which "
-            f"has {format_bytes(largest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or "
-            "more devices",
-            excess,
-            largest.layers,
-            largest.memory_bytes,
-        )
+    excess = _excess_bytes(tightest)
+    if excess <= 0:
+        return
+    largest = max(tightest, key=lambda part: part.total_bytes)
+    device = f" {largest.device}" if isinstance(largest, Stage) else ""
+    ranges = " and ".join(str(part.layers) for part in tightest)
+    n_bytes = sum(part.total_bytes for part in tightest)
+    raise OutOfMemory(
+        f"layers {ranges} need {format_bytes(n_bytes)} on device{device}, which has "
+        f"{format_bytes(largest.limit_bytes)}: {format_bytes(excess)} too much; try a smaller batch size or more "
+        "devices",
+        excess,
+        largest.layers,
+        largest.memory_bytes,
+    )
 
 
 def _excess_bytes(parts: Sequence[Stage | Phase]) -> int:

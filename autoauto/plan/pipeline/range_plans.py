@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Protocol
 
@@ -58,22 +59,22 @@ def best_in_line(table: CostTable) -> BoundedPlan:
     Raises:
         Infeasible: no plan fits; the error says what is missing.
     """
-    devices = range(table.n_devices)
-    keys = [_device_key(table, device) for device in devices]
-    kinds = [keys.index(key) for key in keys]  # the first device like each
-    rows = list(dict.fromkeys(kinds))
-    steps = [(rows.index(kinds[d]), np.array([d]), np.array([d + 1])) for d in devices]
-
     coarse = _with_fewer_cuts([table])[0]
     blocks = contract(coarse)
     moved = moved_bytes(coarse, blocks)
-    fits = [range_bytes(coarse, device) <= coarse.memory_limit_bytes[device] for device in rows]
-    choices = tuple(
-        StageChoice(device, 1, range_costs(coarse, device, blocks, moved, fitting))
-        for device, fitting in zip(rows, fits, strict=True)
-    )
+    choices: list[StageChoice] = []
+    choice_of: dict[tuple[object, ...], int] = {}  # like devices share a choice, and with it the costs of all ranges
+    steps = []
+    for device in range(table.n_devices):
+        key = _device_key(table, device)
+        if key not in choice_of:
+            choice_of[key] = len(choices)
+            fits = range_bytes(coarse, device) <= coarse.memory_limit_bytes[device]
+            choices.append(StageChoice(device, 1, range_costs(coarse, device, blocks, moved, fits)))
+        steps.append((choice_of[key], np.array([device]), np.array([device + 1])))
+
     bound, n_in_use = _lower_bound([table], table.n_devices), np.arange(table.n_devices + 1)
-    searched = RangeProblem(choices, tuple(steps), n_in_use, (table.n_devices,), table.period, bound)
+    searched = RangeProblem(tuple(choices), tuple(steps), n_in_use, (table.n_devices,), table.period, bound)
     route = searched.best()
     if route is None:
         chain = replace(table, exchange=None)  # what fits does not depend on transfers
@@ -90,15 +91,12 @@ def anywhere(table: CostTable) -> CostTable:
     Raises:
         BadInput: the devices differ.
     """
-    inner = range(1, table.n_devices - 1)
-    if len({_device_key(table, device)[:4] for device in range(table.n_devices)}) > 1 or any(
-        not np.array_equal(table.receive_cycles[1], table.receive_cycles[device])
-        or not np.array_equal(table.send_cycles[0], table.send_cycles[device])
-        for device in inner
-    ):
+    receive, send = table.receive_cycles, table.send_cycles
+    alike = len({_own_key(table, device) for device in range(table.n_devices)}) == 1
+    # The first device receives from the host, and the last one sends to it; those between have two neighbours.
+    if not alike or (receive[1:-1] != receive[1:2]).any() or (send[1:-1] != send[:1]).any():
         raise BadInput("stage replicas and devices in any order need like devices with like links; plan them in a line")
     second, before_last = min(1, table.n_devices - 1), max(0, table.n_devices - 2)
-    receive, send = table.receive_cycles, table.send_cycles
     return replace(
         table.part(second, second + 1),
         receive_cycles=np.concatenate((receive[:1, :1], receive[second : second + 1, 1:]), axis=1),
@@ -119,10 +117,10 @@ def best_with_stage_replicas(table: CostTable) -> BoundedPlan:
 def evaluate_stage_replicas(table: CostTable, plan: Plan) -> Plan:
     """A plan of `best_with_stage_replicas` with the costs of another table of as many like devices."""
     single = anywhere(table)
-    stages = (
-        replace(stage_of(single, 0, *stage.layers), device=stage.device, n_replicas=stage.n_replicas)
-        for stage in plan.stages
-    )
+    stages = []
+    for stage in plan.stages:
+        evaluated = stage_of(single, 0, *stage.layers)
+        stages.append(replace(evaluated, device=stage.device, n_replicas=stage.n_replicas))
     return Plan(tuple(stages), table.period, table.host_cycles)
 
 
@@ -155,12 +153,13 @@ def best_in_any_order(
         Infeasible: no plan fits; the error says what is missing. Beyond `MAX_STATES`, none of those that were tried.
     """
     n_total = sum(n_devices) if n_in_use is None else n_in_use
-    ways = [(kind, m) for kind, n in enumerate(n_devices) for m in range(1, min(n, max_replicas) + 1)]
+    ways = []
+    for kind, n in enumerate(n_devices):
+        ways += [(kind, m) for m in range(1, min(n, max_replicas) + 1)]
     spread = even_spread(n_devices, n_total)
-    usage = list(usages(n_devices, n_total, spread))
+    usage = list(usages(n_devices, n_total, spread))  # fewest devices first: plans use no more than they need
     steps, totals = tuple(steps_between(usage, ways)), np.array([sum(used) for used in usage])
-    last = np.flatnonzero(totals > 0 if n_in_use is None else totals == n_in_use)
-    fewest_first = tuple(sorted(last.tolist(), key=totals.__getitem__))
+    last_states = np.flatnonzero(totals > 0 if n_in_use is None else totals == n_in_use).tolist()
     bound = _lower_bound(tables, n_total, max_replicas)
     coarse = _with_fewer_cuts(tables)
     blocks = [contract(table) for table in coarse]
@@ -170,7 +169,7 @@ def best_in_any_order(
 
     def problem_with(allowance_bytes: int) -> RangeProblem:
         choices = tuple(stages.choices(allowance_bytes))
-        return RangeProblem(choices, steps, totals, fewest_first, tables[0].period, bound)
+        return RangeProblem(choices, steps, totals, tuple(last_states), tables[0].period, bound)
 
     route = problem_with(0).best(below_cycles)
     if route is None and below_cycles < UNBOUNDED:
@@ -182,6 +181,7 @@ def best_in_any_order(
         return BoundedPlan(plan, bound)
     if spread >= max(n_devices):
         return BoundedPlan(plan, plan.cost_cycles)
+    # Some ways to use the devices were left out: a line of devices of any kinds leaves none out, and costs no more.
     relaxed = problem_with(0).of_any_kinds()
     route = relaxed.best()
     assert route is not None  # that of the plan, for one
@@ -220,10 +220,6 @@ class _KindStages:
     blocks: Sequence[Blocks]
 
     @cached_property
-    def _moved(self) -> MovedBytes:
-        return moved_bytes(self.coarse[0], self.blocks[0])
-
-    @cached_property
     def _weight_bytes(self) -> IntArray:
         """Bytes of the weights of every range, by the cuts at its ends."""
         prefix = self.tables[0].memory.exclusive(PARAMETER).stop_bytes[self.blocks[0].cuts]
@@ -232,22 +228,26 @@ class _KindStages:
 
     def choices(self, allowance_bytes: int) -> Iterator[StageChoice]:
         """The costs of all ranges in every way, with so many bytes more than the limit of a device."""
-        limits = [int(table.memory_limit_bytes[0]) + allowance_bytes for table in self.tables]
-        fits = [range_bytes(table, 0) <= limit for table, limit in zip(self.coarse, limits, strict=True)]
+        fits = []
+        for table in self.coarse:
+            fits.append(range_bytes(table, 0) <= int(table.memory_limit_bytes[0]) + allowance_bytes)
         for (kind, m), costs in zip(self.ways, self._costs, strict=True):
             yield StageChoice(kind, m, replace(costs, fits=fits[kind]))
 
     @cached_property
     def _costs(self) -> list[RangeCosts]:
-        """By way the costs of all ranges that may be a stage of any device."""
-        kinds = zip(self.coarse, self.blocks, strict=True)
-        costs = [
-            range_costs(table, 0, blocks, self._moved, range_bytes(table, 0) < _NO_RANGE) for table, blocks in kinds
-        ]
-        return [
-            costs[kind] if m == 1 else costs[kind].in_turn(m, self._exchanged(m, self._weight_bytes))
-            for kind, m in self.ways
-        ]
+        """By way the costs of all ranges, whatever fits."""
+        moved = moved_bytes(self.coarse[0], self.blocks[0])
+        alone = []
+        for table, blocks in zip(self.coarse, self.blocks, strict=True):
+            alone.append(range_costs(table, 0, blocks, moved, range_bytes(table, 0) < _NO_RANGE))
+        costs = []
+        for kind, m in self.ways:
+            if m == 1:
+                costs.append(alone[kind])
+            else:
+                costs.append(alone[kind].in_turn(m, self._exchanged(m, self._weight_bytes)))
+        return costs
 
     def _exchanged(self, m: int, n_bytes: Amount) -> Amount:
         """Cycles in which one of m replicas exchanges the gradients of its weights."""
@@ -255,13 +255,14 @@ class _KindStages:
 
     def plan_of(self, route: Route) -> Plan:
         """The plan of a route; in it the devices of the first kind are counted first."""
-        free = [sum(self.n_devices[:kind]) for kind in range(len(self.tables))]
+        free = [sum(self.n_devices[:kind]) for kind in range(len(self.tables))]  # the next free device of every kind
         cuts, stages = self.blocks[0].cuts, []
         for way, start, stop in route:
             kind, m = self.ways[way]
             stage = stage_of(self.tables[kind], 0, cuts[start], cuts[stop])
-            exchanged = 0 if m == 1 else self._exchanged(m, int(self._weight_bytes[start, stop]))
-            backward = stage.backward_cycles + exchanged
+            backward = stage.backward_cycles
+            if m > 1:
+                backward += self._exchanged(m, int(self._weight_bytes[start, stop]))
             stages.append(replace(stage, device=free[kind], n_replicas=m, backward_cycles=backward))
             free[kind] += m
         return Plan(tuple(stages), self.tables[0].period, self.tables[0].host_cycles)
@@ -280,14 +281,15 @@ def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes
     """The costs of all ranges on one device, of which some fit."""
     speed = table.speeds[device]
     own = blocks.costs[device]
-    own_cycles = np.subtract.outer(own.offsets, own.prefix) * -speed.denominator
+    own_cycles = own.prefix[None, :] - own.offsets[:, None]
     receive = np.broadcast_to(blocks.receive_rows[device][:, None], own_cycles.shape)
     send = np.broadcast_to(blocks.send_rows[device][None, :], own_cycles.shape)
     if table.exchange is not None and moved is not None:
         received, sent = moved
         receive = receive + table.exchange.receive_links[device].load_cycles(received, table.exchange.clock_hz)
         send = send + table.exchange.send_links[device].load_cycles(sent, table.exchange.clock_hz)
-    return RangeCosts(-(-own_cycles // speed.numerator), receive, send, fits)
+    compute = -(-own_cycles * speed.denominator // speed.numerator)  # as `reference_cycles`, rounded up
+    return RangeCosts(compute, receive, send, fits)
 
 
 def range_bytes(table: CostTable, device: int) -> IntArray:
@@ -300,7 +302,7 @@ def range_bytes(table: CostTable, device: int) -> IntArray:
 
 @lru_cache(maxsize=4)
 def _range_bytes(memory: RangeMemory, cut_allowed: bytes, stash_entries: int) -> IntArray:
-    """The same with so many micro-batches in the stash; asked for again with other links, and on fewer devices."""
+    """`range_bytes` of a table with these parts: tables with other links, or of fewer devices, have the same."""
     forms = block_forms(memory, cut_allowed)
     n_blocks = len(forms[0].shared_keys)
     n_bytes = np.full((n_blocks + 1, n_blocks + 1), _NO_RANGE)
@@ -314,19 +316,26 @@ def _range_bytes(memory: RangeMemory, cut_allowed: bytes, stash_entries: int) ->
 
 
 def _device_key(table: CostTable, device: int) -> tuple[object, ...]:
-    """A key that is equal for devices on which every range costs the same."""
+    """A key that is equal for devices on which every range costs the same, transfers included."""
     links = table.exchange and (table.exchange.receive_links[device], table.exchange.send_links[device])
     cycles = table.receive_cycles[device].tobytes(), table.send_cycles[device].tobytes()
-    own = id(table.on(device)), table.speeds[device], int(table.memory_limit_bytes[device]), table.stash_entries[device]
-    return *own, cycles, links
+    return _own_key(table, device), cycles, links
+
+
+def _own_key(table: CostTable, device: int) -> tuple[int, Fraction, int, int]:
+    """A key that is equal for devices on which every range computes and fits equally."""
+    limit_bytes = int(table.memory_limit_bytes[device])
+    return id(table.on(device)), table.speeds[device], limit_bytes, table.stash_entries[device]
 
 
 def _lower_bound(tables: Sequence[CostTable], n_devices: int, max_replicas: int = 1) -> int:
     """A lower bound of any plan's compute: its longest layer, or an equal share of all, on the fastest devices."""
-    by_speed = [
-        (own.compute_prefix_cycles, max(table.speeds)) for table in tables for own in table.of_devices or (table,)
-    ]
-    fastest = np.min([np.diff(prefix) * speed.denominator // speed.numerator for prefix, speed in by_speed], axis=0)
+    cycles = []
+    for table in tables:
+        speed = max(table.speeds)
+        for own in table.of_devices or (table,):
+            cycles.append(np.diff(own.compute_prefix_cycles) * speed.denominator // speed.numerator)
+    fastest = np.min(cycles, axis=0)  # of every layer
     return max(-(-int(fastest.max()) // max_replicas), -(-int(fastest.sum()) // n_devices))
 
 

@@ -20,11 +20,12 @@ in use, so there are few, and what it cannot reach from the start, or from where
 equally many devices needs. Near the optimum few blocks remain. A search looks for them with the loosest of its bounds
 first (`windows`); its probes compare no other ranges with theirs.
 
-How many devices of every kind a line of stages uses so far: the states of a `RangeProblem`, and its steps.
+`usages` lists the states of devices of several kinds, and `steps_between` the steps between them.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -57,13 +58,16 @@ class RangeCosts:
 
     def in_turn(self, n_replicas: int, gradient_cycles: IntArray) -> RangeCosts:
         """The cycles of one of several devices a micro-batch, if they take micro-batches in turn; rounded up."""
-        whole = self.compute + gradient_cycles, self.receive, self.send
-        compute, receive, send = (-(-part // n_replicas) for part in whole)
-        return RangeCosts(compute, receive, send, self.fits)
+        return RangeCosts(
+            -(-(self.compute + gradient_cycles) // n_replicas),
+            -(-self.receive // n_replicas),
+            -(-self.send // n_replicas),
+            self.fits,
+        )
 
 
 class StageChoice(NamedTuple):
-    """A way to run a stage: on so many devices of a kind, with the costs of each of them."""
+    """A way to run a stage: on `n_replicas` devices of a kind in turn, with the costs of one of these devices."""
 
     kind: int
     n_replicas: int
@@ -112,11 +116,10 @@ class RangeProblem:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_limits", tuple(self._limits_of(choice.costs) for choice in self.choices))
-        choices: dict[tuple[int, int], tuple[int, ...]] = {}  # by the devices in use before and after a step
+        choices: dict[tuple[int, int], list[int]] = defaultdict(list)  # by the devices in use before and after a step
         for choice, before, after in self.steps:
-            ends = int(self.n_in_use[before[0]]), int(self.n_in_use[after[0]])
-            choices[ends] = (*choices.get(ends, ()), choice)
-        object.__setattr__(self, "_choices_between", choices)
+            choices[int(self.n_in_use[before[0]]), int(self.n_in_use[after[0]])].append(choice)
+        object.__setattr__(self, "_choices_between", {ends: tuple(own) for ends, own in choices.items()})
 
     @property
     def n_blocks(self) -> int:
@@ -141,15 +144,19 @@ class RangeProblem:
         reached = np.zeros((len(self.n_in_use), self.n_blocks + 1), dtype=np.bool_)
         reached[0, 0] = True
         for choice, before, after in self.steps:
-            starts, stops = (useful[self.n_in_use[states[0]]] for states in (before, after))
+            starts = useful[self.n_in_use[before[0]]]
+            stops = useful[self.n_in_use[after[0]]]
+            # One product for all states of a step: a positive entry counts the starts that lead to the stop.
             rows = reached[before, starts].astype(np.float32)
             reached[after, stops] |= rows @ stages((choice,), starts, stops) > 0
-        ends = [state for state in self.last_states if reached[state, -1]]
-        return self._trace(reached, compute_cycles, transfer_cycles, ends[0]) if ends else None
+        for state in self.last_states:
+            if reached[state, -1]:
+                return self._trace(reached, compute_cycles, transfer_cycles, state)
+        return None
 
     @np.errstate(invalid="ignore")
     def windows(self, compute_cycles: int, transfer_cycles: int, within: Windows | None = None) -> Windows | None:
-        """What `probe` looks at with these bounds, and with any tighter ones; None where there is no plan.
+        """The blocks that `probe` needs with these bounds, and with any tighter ones; None where there is no plan.
 
         Args:
             compute_cycles, transfer_cycles: the bounds.
@@ -171,6 +178,7 @@ class RangeProblem:
             within: Float32Array = np.logical_or.reduce(parts).astype(np.float32)
             return within
 
+        # Overlapping windows compare a range many times. Once for all blocks is then less work.
         lengths = [blocks.stop - blocks.start for blocks in windows]
         if sum(lengths[before] * lengths[after] for before, after in self._choices_between) < self.n_blocks**2:
             return stages
@@ -188,12 +196,11 @@ class RangeProblem:
     def _useful_blocks(self, stages: StagesWithin, within: Windows) -> Windows | None:
         """By the devices in use the blocks that a line of devices of any kinds reaches, and can reach the end from.
 
-        None when it cannot reach the end. All blocks from the first to the last of them, of which few are others.
+        They are given as the window from the first to the last of them. None when the line cannot reach the end.
         """
-        unions = [
-            (before, after, stages(choices, within[before], within[after]))
-            for (before, after), choices in self._choices_between.items()
-        ]
+        unions = []
+        for (before, after), choices in self._choices_between.items():
+            unions.append((before, after, stages(choices, within[before], within[after])))
         forward, backward = np.zeros((2, int(self.n_in_use.max()) + 1, self.n_blocks + 1), dtype=np.bool_)
         forward[0, 0] = True
         for before, after, union in unions:
@@ -202,50 +209,68 @@ class RangeProblem:
         backward &= forward
         if not backward.any():
             return None
+        # The same steps from the end back, through blocks that can be reached at all.
         for before, after, union in reversed(unions):
             backward[before, within[before]] |= union @ backward[after, within[after]].astype(np.float32) > 0
             backward[before] &= forward[before]
-        useful = map(np.flatnonzero, backward)
-        return [slice(int(blocks[0]), int(blocks[-1]) + 1) if len(blocks) else slice(0, 0) for blocks in useful]
+        windows = []
+        for row in backward:
+            blocks = np.flatnonzero(row)
+            windows.append(slice(int(blocks[0]), int(blocks[-1]) + 1) if len(blocks) else slice(0, 0))
+        return windows
 
     def _limits_of(self, costs: RangeCosts) -> tuple[IntArray, IntArray]:
         """By range, how large the two bounds of a probe must be; more than `UNBOUNDED` for what is no stage."""
-        compute, receive, send = costs.compute, costs.receive, costs.send
         if self.period is Period.SERIAL:
-            transfer = compute + receive + send
+            transfer = costs.compute + costs.receive + costs.send
         elif self.period is Period.DUPLEX:
-            transfer = np.maximum(receive, send)
+            transfer = np.maximum(costs.receive, costs.send)
         else:
-            transfer = receive + send
-        return compute, np.where(costs.fits, transfer, UNBOUNDED + 1)
+            transfer = costs.receive + costs.send
+        return costs.compute, np.where(costs.fits, transfer, UNBOUNDED + 1)
 
     def _trace(self, reached: BoolArray, compute_cycles: int, transfer_cycles: int, state: int) -> Route:
         """Walk back from the last state: every block that is reached has a stage that leads to it."""
-        stop, route = self.n_blocks, Route()
+        stop = self.n_blocks
+        route = Route()
         while stop:
             ends = slice(None), stop
             allowed = [
                 self._are_within(choice, ends, compute_cycles, transfer_cycles) for choice in range(len(self.choices))
             ]
-            choice, state, start = next(
-                (choice, int(state_before), int(starts[0]))
-                for choice, before, after in self.steps
-                if self.n_in_use[after[0]] == self.n_in_use[state]
-                for state_before in before[after == state]
-                if len(starts := np.flatnonzero(reached[state_before] & allowed[choice]))
-            )
-            route.append(RangeStage(choice, start, stop))
-            stop = start
+            stage, state = self._stage_to(state, stop, reached, allowed)
+            route.append(stage)
+            stop = stage.start
         return route[::-1]
+
+    def _stage_to(
+        self, state: int, stop: int, reached: BoolArray, allowed: Sequence[BoolArray]
+    ) -> tuple[RangeStage, int]:
+        """A stage that leads to a state and stops at a block, and the state before it.
+
+        Args:
+            state, stop: reached with the bounds of a probe.
+            reached: (S, B + 1) the blocks that every state reaches.
+            allowed: by choice and start, whether the stage up to `stop` is within the bounds.
+        """
+        for choice, before, after in self.steps:
+            if self.n_in_use[after[0]] != self.n_in_use[state]:
+                continue
+            for state_before in before[after == state].tolist():
+                starts = np.flatnonzero(reached[state_before] & allowed[choice])
+                if len(starts):
+                    return RangeStage(choice, int(starts[0]), stop), state_before
+        raise AssertionError("a block that is reached has a stage that leads to it")
 
     def cycles(self, route: Route) -> tuple[list[int], list[int], list[int]]:
         """Cycles in which every stage of a route computes, receives and sends."""
-        costs = [(self.choices[choice].costs, start, stop) for choice, start, stop in route]
-        return (
-            [int(cost.compute[start, stop]) for cost, start, stop in costs],
-            [int(cost.receive[start, stop]) for cost, start, stop in costs],
-            [int(cost.send[start, stop]) for cost, start, stop in costs],
-        )
+        compute, receive, send = [], [], []
+        for choice, start, stop in route:
+            costs = self.choices[choice].costs
+            compute.append(int(costs.compute[start, stop]))
+            receive.append(int(costs.receive[start, stop]))
+            send.append(int(costs.send[start, stop]))
+        return compute, receive, send
 
     def compute_cycles(self, route: Route) -> int:
         """The largest compute of a stage."""
@@ -261,12 +286,13 @@ class RangeProblem:
         return self.period.cycles(*self.cycles(route))
 
     def of_any_kinds(self) -> RangeProblem:
-        """The problem in which every device may be of any kind; its best plan costs no more."""
-        steps = [
-            (choice, np.array([before]), np.array([after]))
-            for (before, after), choices in self._choices_between.items()
-            for choice in choices
-        ]
+        """The problem in which every device may be of any kind; its best plan costs no more.
+
+        A state is then only how many devices are in use.
+        """
+        steps = []
+        for (before, after), choices in self._choices_between.items():
+            steps += [(choice, np.array([before]), np.array([after])) for choice in choices]
         last_states = tuple(sorted({int(self.n_in_use[state]) for state in self.last_states}))
         n_in_use = np.arange(int(self.n_in_use.max()) + 1)
         return replace(self, steps=tuple(steps), n_in_use=n_in_use, last_states=last_states)
@@ -291,7 +317,9 @@ class RangeProblem:
         """
         best, lowest_transfer, windows = None, self._lowest_transfer_cycles(), self._all_blocks
         while low + lowest_transfer < cost:
+            # A cheaper plan transfers in `lowest_transfer` or more, so it has less compute than the rest of the cost.
             highest = cost - lowest_transfer - 1
+            # `low` rises and `cost` falls, so all later bounds are tighter and need no block outside these windows.
             useful = self.windows(highest, cost - low - 1, windows)
             if useful is None:
                 break
@@ -306,7 +334,7 @@ class RangeProblem:
             nearest = search_smallest_bound(transfer, self.transfer_cycles, lowest_transfer, high, high)
             if nearest is not None:
                 best, cost = nearest, self.cost_cycles(nearest)
-            low += 1
+            low += 1  # of this compute the smallest transfer is known
         return best
 
     def _lowest_transfer_cycles(self) -> int:
@@ -314,7 +342,8 @@ class RangeProblem:
 
         0 where no range fits that could be one of them.
         """
-        first, last = (min(int(transfer[ends].min()) for _, transfer in self._limits) for ends in (0, (..., -1)))
+        first = min(int(transfer[0].min()) for _, transfer in self._limits)
+        last = min(int(transfer[:, -1].min()) for _, transfer in self._limits)
         lowest = max(first, last)
         return 0 if lowest > UNBOUNDED else lowest
 
@@ -339,34 +368,36 @@ def even_spread(n_devices: Sequence[int], n_total: int) -> int:
 
 
 def _even_use(n_devices: Sequence[int], total: int, spread: int) -> list[range]:
-    """How many devices of every kind are in use where `total` of all are, by no more than `spread` from even."""
-    even = [Fraction(n * total, sum(n_devices)) for n in n_devices]
-    return [
-        range(max(0, ceil(share - spread)), min(n, total, floor(share + spread)) + 1)
-        for n, share in zip(n_devices, even, strict=True)
-    ]
+    """For every kind the numbers of devices in use, within `spread` of its even share of `total` devices."""
+    ranges = []
+    for n in n_devices:
+        even = Fraction(n * total, sum(n_devices))
+        ranges.append(range(max(0, ceil(even - spread)), min(n, total, floor(even + spread)) + 1))
+    return ranges
 
 
 def usages(n_devices: Sequence[int], n_total: int, spread: int) -> Iterator[tuple[int, ...]]:
-    """How many devices of every kind may be in use, at most `n_total` together, the fewest first.
+    """All numbers of devices of every kind that may be in use, at most `n_total` together, the fewest first.
 
     >>> list(usages((1, 2), 2, 2)), list(usages((2, 2), 4, 1))
     ([(0, 0), (0, 1), (1, 0), (0, 2), (1, 1)], [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (1, 2), (2, 1), (2, 2)])
     """
     for total in range(n_total + 1):
+        # The numbers of all kinds but the last say how many of the last are in use.
         *others, last = _even_use(n_devices, total, spread)
         for used in product(*others):
-            if total - sum(used) in last:
-                yield (*used, total - sum(used))
+            rest = total - sum(used)
+            if rest in last:
+                yield (*used, rest)
 
 
 def _n_usages(n_devices: Sequence[int], n_total: int, spread: int) -> int:
     """The number of `usages`: for every total a coefficient of a product of polynomials, one a kind."""
     n_usages = 0
     for total in range(n_total + 1):
-        ways = [1]  # by the devices of the kinds so far
+        ways = [1] + [0] * total  # by the devices in use of the kinds so far
         for used in _even_use(n_devices, total, spread):
-            ways = [sum(ways[n - m] for m in used if 0 <= n - m < len(ways)) for n in range(total + 1)]
+            ways = [sum(ways[n - m] for m in used if m <= n) for n in range(total + 1)]
         n_usages += ways[total]
     return n_usages
 
@@ -379,9 +410,13 @@ def steps_between(
     by_total: dict[int, list[tuple[int, ...]]] = {}
     for used in usage:
         by_total.setdefault(sum(used), []).append(used)
+    # In order of the devices in use before a step, so that all steps into a state come before those out of it.
     for total, (way, (kind, m)) in product(range(max(by_total)), enumerate(ways)):
-        next_of = ((used, (*used[:kind], used[kind] + m, *used[kind + 1 :])) for used in by_total[total])
-        pairs = [(state_of[used], state_of[after]) for used, after in next_of if after in state_of]
-        if pairs:
-            before, after = zip(*pairs, strict=True)
+        before, after = [], []
+        for used in by_total[total]:
+            longer = (*used[:kind], used[kind] + m, *used[kind + 1 :])
+            if longer in state_of:
+                before.append(state_of[used])
+                after.append(state_of[longer])
+        if before:
             yield way, np.array(before), np.array(after)

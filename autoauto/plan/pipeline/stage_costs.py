@@ -61,12 +61,13 @@ class StageCosts:
         """Prepare a table; what fits does not depend on transfers."""
         problem = prepare(replace(stages.last_costs_of(stages.recompute), exchange=None))
         plain = _latest_stops(problem)
-        flags = (False, True) if stages.recomputing is not None else (stages.recompute,)
-        columns = {flag: _Columns.of(stages, flag, problem.blocks.cuts) for flag in flags}
+        columns = {stages.recompute: _Columns.of(stages, stages.recompute, problem.blocks.cuts)}
         if stages.recomputing is not None:
-            again = prepare(replace(stages.recomputing, exchange=None))
-            either = zip(problem.fitting, again.fitting, strict=True)
-            problem = replace(problem, fitting=[stashing.or_in(computing) for stashing, computing in either])
+            columns[not stages.recompute] = _Columns.of(stages, not stages.recompute, problem.blocks.cuts)
+            # A range may be a stage if it fits in either way; `stage` decides which of them it takes.
+            recomputing = prepare(replace(stages.recomputing, exchange=None)).fitting
+            pairs = zip(problem.fitting, recomputing, strict=True)
+            problem = replace(problem, fitting=[stashed.or_in(recomputed) for stashed, recomputed in pairs])
         return cls(stages, problem, plain, columns)
 
     def cuts(self, partition: Sequence[int]) -> IntArray:
@@ -86,33 +87,39 @@ class StageCosts:
 
     def stage(self, stage: int | IntArray, starts: IntArray, stops: IntArray) -> FloatArray:
         """(..., 5) costs of `[start, stop)` as a stage, which recomputes where it must; arrays are broadcast."""
+        plain = self._of(stage, starts, stops, self.stages.recompute)
         if self.stages.recomputing is None:
-            return self._of(stage, starts, stops, self.stages.recompute)
+            return plain
         must = (stops > self.plain_latest[stage, starts])[..., None]
-        both = (self._of(stage, starts, stops, flag) for flag in (not self.stages.recompute, self.stages.recompute))
-        return np.where(must, *both)
+        return np.where(must, self._of(stage, starts, stops, not self.stages.recompute), plain)
 
     def _of(self, stage: int | IntArray, starts: IntArray, stops: IntArray, recomputes: bool) -> FloatArray:
-        columns, (numerators, denominators, receive_rows, send_rows) = self._columns[recomputes], self._rows
+        """(..., 5) forward, backward, weight, receive and send cycles of the reference clock."""
+        columns = self._columns[recomputes]
+        numerators, denominators, receive_rows, send_rows = self._rows
         cycles = columns.between(stage, starts, stops)
+        # As `reference_cycles`: divided by the speed and rounded up, for all stages at once.
         compute, backward, weight = -(-cycles * denominators[stage] // numerators[stage])
-        receive, send = receive_rows[stage, starts], send_rows[stage, stops]
+        receive = receive_rows[stage, starts]
+        send = send_rows[stage, stops]
         exchange = self.stages.rows.exchange
         if columns.exchanged is not None and exchange is not None:
-            received, sent = (n_bytes[starts, stops] for n_bytes in columns.exchanged)
-            receive = receive + _load_cycles(exchange.receive_links, exchange.clock_hz, stage, received)
-            send = send + _load_cycles(exchange.send_links, exchange.clock_hz, stage, sent)
+            received, sent = columns.exchanged
+            receive = receive + _load_cycles(exchange.receive_links, exchange.clock_hz, stage, received[starts, stops])
+            send = send + _load_cycles(exchange.send_links, exchange.clock_hz, stage, sent[starts, stops])
         costs = np.broadcast_arrays(compute - backward, backward, weight, receive, send)
         return np.stack(costs, axis=-1).astype(np.float64)
 
     @cached_property
     def _rows(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """(S,) numerators and denominators of the speeds, and (S, cuts) cycles to receive and to send there."""
-        problem = self.problem
-        numerators, denominators = zip(*(speed.as_integer_ratio() for speed in problem.speeds), strict=True)
-        blocks = problem.blocks
-        rows = np.array(blocks.receive_rows), np.array(blocks.send_rows)
-        return np.array(numerators), np.array(denominators), *rows
+        speeds, blocks = self.problem.speeds, self.problem.blocks
+        return (
+            np.array([speed.numerator for speed in speeds]),
+            np.array([speed.denominator for speed in speeds]),
+            np.array(blocks.receive_rows),
+            np.array(blocks.send_rows),
+        )
 
     def plans(self, cuts: IntArray) -> FloatArray:
         """(K, S, 5) costs of the stages of plans, from their (K, S + 1) cuts; each recomputes where it must."""
@@ -138,16 +145,17 @@ class StageCosts:
     def resolve(self, cuts: IntArray) -> Choice | None:
         """Choose stages that recompute so that every device fits; None if some device cannot.
 
-        A stage recomputes if it must. Where several share a device, more may have to: then those whose second forward
-        passes take least in total.
+        A stage recomputes if it must. Where several share a device, more may have to: then the stages whose second
+        forward passes take the fewest cycles in total.
         """
-        recomputes, is_certain = self.must_recompute(cuts), True
+        recomputes = self.must_recompute(cuts)
+        is_certain = True
         if self.stages.one_each:
             return Choice(tuple(recomputes), is_certain)
         for device, own in enumerate(self.of_device):
             key = self._cuts_of(device, cuts)
             if key not in self._choices:
-                self._choices[key] = self._on_device(device, [(s, *cuts[s : s + 2].tolist()) for s in own], recomputes)
+                self._choices[key] = self._on_device(device, cuts, [recomputes[s] for s in own])
             choice = self._choices[key]
             if choice is None:
                 return None
@@ -156,51 +164,62 @@ class StageCosts:
             is_certain &= choice.is_certain
         return Choice(tuple(recomputes), is_certain)
 
-    def _on_device(self, device: int, ranges: list[tuple[int, int, int]], must: Sequence[bool]) -> Choice | None:
-        limit = int(self.stages.rows.memory_limit_bytes[ranges[0][0]])
-        forced = tuple(must[s] for s, *_ in ranges)
-        free = [] if self.stages.recomputing is None else [i for i, flag in enumerate(forced) if not flag]
-        again = {i: self._again_cycles(*ranges[i]) for i in free}
-        few = len(free) if len(free) <= MAX_CHOSEN else 1
-        some = chain.from_iterable(combinations(free, n) for n in range(few + 1))
-        for subset in sorted({*some, tuple(free)}, key=lambda subset: (sum(again[i] for i in subset), subset)):
-            flags = tuple(flag or i in subset for i, flag in enumerate(forced))
-            if self.device_bytes(device, [ends for _, *ends in ranges], flags) <= limit:
+    def _on_device(self, device: int, cuts: IntArray, must: Sequence[bool]) -> Choice | None:
+        """Do as `resolve` for one device; `must` says which of its stages recompute in any case."""
+        extra_cycles: dict[int, float] = {}  # of the stages that have a choice
+        if self.stages.recomputing is not None:
+            for i, s in enumerate(self.of_device[device]):
+                if not must[i]:
+                    extra_cycles[i] = self._extra_cycles(s, cuts)
+        free = tuple(extra_cycles)
+        # Many stages have too many subsets: then the empty one, those of one stage, and the whole are tried.
+        largest = len(free) if len(free) <= MAX_CHOSEN else 1
+        subsets = {free}
+        for size in range(largest + 1):
+            subsets.update(combinations(free, size))
+        for subset in sorted(subsets, key=lambda subset: (sum(extra_cycles[i] for i in subset), subset)):
+            flags = tuple(flag or i in subset for i, flag in enumerate(must))
+            if self._excess_bytes(device, cuts, flags) <= 0:
+                # Another subset with more extra cycles may still make a shorter step, if they are off its longest path.
                 return Choice(flags, is_certain=not subset)
         return None
 
-    def _again_cycles(self, stage: int, start: int, stop: int) -> float:
-        stashing, computing = (self._of(stage, np.array(start), np.array(stop), flag)[1] for flag in (False, True))
-        return float(computing - stashing)
+    def _extra_cycles(self, stage: int, cuts: IntArray) -> float:
+        """The cycles that recomputation adds to the backward pass of a stage."""
+        start, stop = cuts[stage], cuts[stage + 1]
+        return float(self._of(stage, start, stop, True)[1] - self._of(stage, start, stop, False)[1])
 
     def excess_bytes(self, device: int, cuts: IntArray) -> int:
         """Bytes by which the stages of a device exceed it if all that may recompute do; negative if bytes are free."""
         key = self._cuts_of(device, cuts)
         if key not in self._excess:
-            self._excess[key] = self._excess_bytes(device, cuts)
+            recompute = self.stages.recompute or self.stages.recomputing is not None
+            self._excess[key] = self._excess_bytes(device, cuts, [recompute] * len(self.of_device[device]))
         return self._excess[key]
 
     def _cuts_of(self, device: int, cuts: IntArray) -> tuple[int, ...]:
         """The key of the caches: the device, and the start and stop of each of its stages."""
-        return device, *(int(cut) for s in self.of_device[device] for cut in cuts[s : s + 2])
+        key = [device]
+        for s in self.of_device[device]:
+            key += cuts[s : s + 2].tolist()
+        return tuple(key)
 
-    def _excess_bytes(self, device: int, cuts: IntArray) -> int:
+    def _excess_bytes(self, device: int, cuts: IntArray, recomputes: Sequence[bool]) -> int:
+        """Bytes by which the stages of a device exceed it together (`device_memory`)."""
         own = self.of_device[device]
-        flags = [self.stages.recompute or self.stages.recomputing is not None] * len(own)
-        n_bytes = self.device_bytes(device, [cuts[s : s + 2].tolist() for s in own], flags)
+        # Where devices cost the same, so do all rows: the cache then needs the entries of one row only.
+        row = own[0] if self.stages.rows.of_devices else 0
+        parts = []
+        for s, flag in zip(own, recomputes, strict=True):
+            parts.append(self._memory(row, int(cuts[s]), int(cuts[s + 1]), flag))
+        n_bytes = device_bytes(parts, self.stages.in_flight[device])
         return n_bytes - int(self.stages.rows.memory_limit_bytes[own[0]])
-
-    def device_bytes(self, device: int, ranges: Sequence[Sequence[int]], recomputes: Sequence[bool]) -> int:
-        """Bytes that the stages of a device need together (`device_memory`)."""
-        stage = self.of_device[device][0] if self.stages.rows.of_devices else 0
-        parts = [self._memory(stage, start, stop, flag) for (start, stop), flag in zip(ranges, recomputes, strict=True)]
-        return device_bytes(parts, self.stages.in_flight[device])
 
     def _memory(self, stage: int, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
         key = (stage, start, stop, recomputes)
         if key not in self._memories:
-            first, last = (self.problem.blocks.cuts[cut] for cut in (start, stop))
-            self._memories[key] = self.stages.stage_memory(stage, first, last, recomputes)
+            layers = self.problem.blocks.cuts
+            self._memories[key] = self.stages.stage_memory(stage, layers[start], layers[stop], recomputes)
         return self._memories[key]
 
     def evaluate(self, cuts: IntArray, recomputes: Sequence[bool]) -> Plan:
@@ -236,30 +255,35 @@ class _Columns(NamedTuple):
 
     @classmethod
     def of(cls, stages: StageTable, recomputes: bool, boundaries: Sequence[int]) -> _Columns:
-        table, last, cuts = stages.costs_of(recomputes), stages.last_costs_of(recomputes), np.array(boundaries)
-        tables = [*map(table.on, range(stages.n_stages - 1)), last.on(stages.n_stages - 1)]
-        kinds = list({id(own): own for own in tables}.values())
-        prefixes = np.array([_running_sums(own)[:, cuts] for own in kinds]).swapaxes(0, 1)
+        table = stages.costs_of(recomputes)
+        tables = [table.on(stage) for stage in range(stages.n_stages - 1)]
+        tables.append(stages.last_costs_of(recomputes).on(stages.n_stages - 1))
+        kinds = {id(own): own for own in tables}
+        numbers = {identity: number for number, identity in enumerate(kinds)}
+        cuts = np.array(boundaries)
+        prefixes = np.stack(
+            (
+                [own.compute_prefix_cycles[cuts] for own in kinds.values()],
+                [own.backward_prefix_cycles[cuts] for own in kinds.values()],
+                [own.weight_prefix_cycles[cuts] for own in kinds.values()],
+            )
+        )
         offsets = prefixes.copy()
-        offsets[0] = [own.start_offset_cycles[cuts] for own in kinds]
-        numbers = {id(own): number for number, own in enumerate(kinds)}
-        exchanged = None if table.exchange is None else table.exchange.range_bytes(boundaries)
+        offsets[0] = [own.start_offset_cycles[cuts] for own in kinds.values()]  # to enter a range takes compute, too
+        exchanged = None
+        if table.exchange is not None:
+            exchanged = table.exchange.range_bytes(boundaries)
         return cls(prefixes, offsets, np.array([numbers[id(own)] for own in tables]), exchanged)
 
     def between(self, stage: int | IntArray, starts: IntArray, stops: IntArray) -> IntArray:
         """(3, ...) compute, backward and weight cycles of `[start, stop)` as a stage, by a device's own clock."""
+        kinds = self.kind_of[stage]
         if isinstance(stage, int) or len(self.prefixes[0]) == 1:
-            kind = self.kind_of[stage] if isinstance(stage, int) else 0
+            kind = kinds if isinstance(stage, int) else 0  # one kind for all: columns of one row are indexed sooner
             between: IntArray = self.prefixes[:, kind][:, stops] - self.offsets[:, kind][:, starts]
         else:
-            kinds = self.kind_of[stage]
             between = self.prefixes[:, kinds, stops] - self.offsets[:, kinds, starts]
         return between
-
-
-def _running_sums(table: CostTable) -> IntArray:
-    """(3, n + 1) of compute, backward and weight cycles."""
-    return np.stack((table.compute_prefix_cycles, table.backward_prefix_cycles, table.weight_prefix_cycles))
 
 
 SHARES = (0.8, 0.6, 0.45)
@@ -274,40 +298,55 @@ def shortest_periods(stages: StageTable) -> list[BoundedPlan]:
     Raises:
         Infeasible: neither fits, so no plan does.
     """
-    tried = [best_or_reason(table) for table in (stages.rows, stages.recomputing) if table is not None]
-    if plans := [bounded for bounded in tried if isinstance(bounded, BoundedPlan)]:
-        return plans
-    failures = [reason() for reason in tried if not isinstance(reason, BoundedPlan)]
-    raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+    plans, reasons = [], []
+    for table in (stages.rows, stages.recomputing):
+        if table is None:
+            continue
+        best = best_or_reason(table)
+        if isinstance(best, BoundedPlan):
+            plans.append(best)
+        else:
+            reasons.append(best)
+    if not plans:
+        # An error without missing bytes comes last: no memory would help against it.
+        raise min((reason() for reason in reasons), key=lambda error: (not error.excess_bytes, error.excess_bytes))
+    return plans
 
 
 def mixed_partition(costs: StageCosts) -> tuple[int, ...] | None:
     """Cuts between which every stage fits, alone on its device, if it recomputes where it must; None without any.
 
-    Back from the end, a stage may start where one of its stops lets the next stage start.
+    Back from the end, a stage may start where one of its stops lets the next stage start:
+
+        cut               0 1 2 3 4 5 6
+        end                           x
+        stage 2 starts          x x x        from cut 3 on it fits up to the end
+        stage 1 starts    x x x x            from cut 0 it fits up to cut 3
+
     """
     n_blocks, n_stages = len(costs.problem.blocks), costs.stages.n_stages
     positions = np.arange(n_blocks + 1)
-    starts = [positions == n_blocks]
+    may_start = [positions == n_blocks]  # of every stage, from the end back; after the last one comes the end
     for stage in reversed(range(n_stages)):
-        n_before = np.concatenate(([0], np.cumsum(starts[0])))
-        starts.insert(0, n_before[costs.latest[stage] + 1] > n_before[positions + 1])
-    if not starts[0][0]:
+        # Its stops are start + 1 up to the latest one that fits: does the next stage start at any of them?
+        n_before = np.concatenate(([0], np.cumsum(may_start[-1])))
+        may_start.append(n_before[costs.latest[stage] + 1] > n_before[positions + 1])
+    may_start.reverse()
+    if not may_start[0][0]:
         return None
     cuts = [0]
-    for stage, may_start in enumerate(starts[1:]):
-        stops = np.flatnonzero(may_start[: costs.latest[stage][cuts[-1]] + 1])
+    for stage in range(n_stages):
+        stops = np.flatnonzero(may_start[stage + 1][: costs.latest[stage][cuts[-1]] + 1])
         cuts.append(int(stops[-1]))
     return tuple(costs.problem.partition(cuts))
 
 
 def starting_partitions(costs: StageCosts, periods: list[BoundedPlan]) -> list[tuple[int, ...]]:
-    """The cuts of least period, and where several stages share a device, others that are likely to fit."""
+    """The cuts of least period; if none of them fits and stages share devices, also cuts that are likely to fit."""
     partitions = [bounded.plan.partition for bounded in periods]
     if costs.stages.one_each or any(costs.resolve(costs.cuts(partition)) for partition in partitions):
         return partitions
-    loosest = costs.stages.recomputing or costs.stages.rows
-    for partition in (*partitions, *_with_room(loosest)):
+    for partition in chain(partitions, _with_room(costs.stages.recomputing or costs.stages.rows)):
         cuts = _repaired(costs, costs.cuts(partition))
         if costs.resolve(cuts) is not None:
             return [*partitions, tuple(costs.problem.partition(cuts.tolist()))]
@@ -315,6 +354,7 @@ def starting_partitions(costs: StageCosts, periods: list[BoundedPlan]) -> list[t
 
 
 def _with_room(rows: CostTable) -> Iterator[tuple[int, ...]]:
+    """Cuts of least period with stages that fill a share of their device each, for ever smaller shares."""
     for share in SHARES:
         limits = (rows.memory_limit_bytes * share).astype(np.int64)
         best = best_or_reason(replace(rows, memory_limit_bytes=limits))
@@ -327,23 +367,25 @@ def _repaired(costs: StageCosts, cuts: IntArray) -> IntArray:
     """Cuts after moves of one cut at a time, which go on while the sum of the devices' missing bytes falls."""
     n_devices = len(costs.stages.in_flight)
 
-    def lacks(cuts: IntArray) -> list[int]:
+    def missing_bytes(cuts: IntArray) -> list[int]:
         return [max(0, costs.excess_bytes(device, cuts)) for device in range(n_devices)]
 
-    lacking = lacks(cuts)
+    missing = missing_bytes(cuts)
     for _ in range(MAX_REPAIRS):
-        if not any(lacking):
+        if not any(missing):
             break
-        own = costs.of_device[int(np.argmax(lacking))]
+        # Only the cuts at both ends of its stages change the bytes of the device that lacks most.
+        own = costs.of_device[int(np.argmax(missing))]
+        movable = {*own, *(s + 1 for s in own)} - {0, len(cuts) - 1}
         tries = []
-        for cut in {s + end for s in own for end in (0, 1)} - {0, len(cuts) - 1}:
+        for cut in movable:
             for move in MOVES:
                 if cuts[cut - 1] < cuts[cut] + move < cuts[cut + 1]:
                     moved = cuts.copy()
                     moved[cut] += move
-                    tries.append((lacks(moved), moved.tolist()))
+                    tries.append((missing_bytes(moved), moved.tolist()))
         best = min(tries, key=lambda pair: (sum(pair[0]), pair[1]), default=None)
-        if best is None or sum(best[0]) >= sum(lacking):
+        if best is None or sum(best[0]) >= sum(missing):
             break
-        lacking, cuts = best[0], np.array(best[1])
+        missing, cuts = best[0], np.array(best[1])
     return cuts

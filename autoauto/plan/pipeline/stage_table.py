@@ -77,7 +77,10 @@ class StageTable:
     @property
     def stages(self) -> list[list[int]]:
         """The stages of every device."""
-        return [[s for s, d in enumerate(self.devices) if d == device] for device in range(len(self.in_flight))]
+        stages: list[list[int]] = [[] for _ in self.in_flight]
+        for stage, device in enumerate(self.devices):
+            stages[device].append(stage)
+        return stages
 
     def allows(self, partition: Sequence[int]) -> bool:
         """Whether stages may be cut at all boundaries of a partition."""
@@ -105,11 +108,14 @@ class StageTable:
         if not recomputes or spared is None:
             return table
         last = table.on(self.n_stages - 1)
-        compute, backward = (column - spared for column in (last.compute_prefix_cycles, last.backward_prefix_cycles))
+        last = replace(
+            last,
+            compute_prefix_cycles=last.compute_prefix_cycles - spared,
+            backward_prefix_cycles=last.backward_prefix_cycles - spared,
+        )
         if table.of_devices:
-            last = replace(last, compute_prefix_cycles=compute, backward_prefix_cycles=backward)
             return replace(table, of_devices=(*table.of_devices[:-1], last))
-        return replace(table, compute_prefix_cycles=compute, backward_prefix_cycles=backward)
+        return last  # `on` any device is then the table itself
 
     def stage_memory(self, stage: int, start: int, stop: int, recomputes: bool) -> StageBytes[int]:
         """The memory of a range of layers as a stage."""
@@ -121,15 +127,15 @@ class StageTable:
         Raises:
             BadInput: the partition is not the boundaries of non-empty stages.
         """
-        either = {flag: evaluate(self.costs_of(flag), partition).stages for flag in set(recomputes)}
-        stages = [either[flag][s] for s, flag in enumerate(recomputes)]
+        evaluated = {flag: evaluate(self.costs_of(flag), partition).stages for flag in set(recomputes)}
+        stages = [evaluated[flag][s] for s, flag in enumerate(recomputes)]
         stages[-1] = evaluate(self.last_costs_of(recomputes[-1]), partition).stages[-1]
         if not self.one_each:
+            # Rows have the memory of stages alone. Of several, shared bytes count once, and the stash is of one moment.
             for device, own in enumerate(self.stages):
-                memories = device_memory(
-                    [self.stage_memory(s, *stages[s].layers, stages[s].recomputes) for s in own], self.in_flight[device]
-                )
-                for s, memory in zip(own, memories, strict=True):
+                alone = [self.stage_memory(s, *stages[s].layers, stages[s].recomputes) for s in own]
+                together = device_memory(alone, self.in_flight[device])
+                for s, memory in zip(own, together, strict=True):
                     stages[s] = replace(stages[s], device=device, memory_bytes=memory)
         return Plan(tuple(stages), self.rows.period, self.rows.host_cycles)
 
@@ -161,21 +167,30 @@ def arranged(table: CostTable, devices: Sequence[int], most_in_flight: Sequence[
     nothing: IntArray = np.zeros_like(after[0])
 
     def link(device: int, other: int) -> IntArray:
+        """(n + 1,) by boundary the cycles in which a device moves a tensor over its link to another one."""
         if other == device:
             return nothing
-        if abs(other - device) == 1:
-            joined: IntArray = before[device] if other < device else after[device]
+        if other == device - 1:
+            row = before[device]
+        elif other == device + 1:
+            row = after[device]
+        elif device == 0:
+            row = before[-1]
         else:
-            joined = before[-1] if device == 0 else after[0]
-        return joined
+            row = after[0]
+        cycles: IntArray = row
+        return cycles
 
-    receive = np.stack([nothing + host_in, *(link(device, previous) for previous, device in ends)])
-    send = np.stack([*(link(device, following) for device, following in ends), nothing + host_out])
+    receive, send = [nothing + host_in], []
+    for previous, device in ends:
+        receive.append(link(device, previous))
+        send.append(link(previous, device))
+    send.append(nothing + host_out)
     rows = list(devices)
     return replace(
         table,
-        receive_cycles=receive[:, : table.n_layers],
-        send_cycles=send,
+        receive_cycles=np.stack(receive)[:, : table.n_layers],
+        send_cycles=np.stack(send),
         memory_limit_bytes=table.memory_limit_bytes[rows],
         speeds=tuple(table.speeds[device] for device in rows),
         stash_entries=tuple(count - 1 for count in most_in_flight),

@@ -6,6 +6,7 @@ From a phased plan to its program [popxl-phased]: a loop for every graph, called
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from typing import TypeVar
 
 from autoauto.programs.batch_serialisation.program import (
@@ -48,7 +49,10 @@ def loop_order(io_mode: IoMode, steps: int) -> LoopOrder:
     """
     if io_mode is IoMode.IO_OVERLAPPED:
         return overlapped_order(steps)
-    return tuple((LoopOp(kind, step),) for step in range(steps) for kind in LoopKind)
+    groups = []
+    for step in range(steps):
+        groups += [(LoopOp(kind, step),) for kind in LoopKind]
+    return tuple(groups)
 
 
 def overlapped_order(steps: int) -> LoopOrder:
@@ -121,15 +125,15 @@ def batch_serialise(
     (('row', 'inner/w'), [2, 4, 3, 5])
     """
     mode, warning = check_loop(io_mode, steps, io_tiles, rows)
-    inputs = (*graph.inputs, *graph.variables)
+    inputs = graph.inputs + graph.variables
     _check_names(graph, "load handle", load_handles, inputs)
-    _check_names(graph, "store stream", store_streams, (*inputs, *graph.outputs))
-    _check_names(graph, "store buffer", store_buffers, (*inputs, *graph.outputs))
+    _check_names(graph, "store stream", store_streams, inputs + graph.outputs)
+    _check_names(graph, "store buffer", store_buffers, inputs + graph.outputs)
     if seed_input is not None:
         _check_names(graph, "seed input", (seed_input,), inputs)
     unchanged = {tensor: handle for tensor, handle in load_handles.items() if isinstance(handle, RowHandle)}
     stored = {tensor: handle for tensor, handle in store_buffers.items() if tensor not in unchanged}
-    for handle in (*unchanged.values(), *stored.values()):
+    for handle in chain(unchanged.values(), stored.values()):
         _check_buffer(handle, steps, rows)
     return BatchSerialResult(
         graph=graph,
@@ -158,7 +162,10 @@ def _check_buffer(handle: RowHandle, steps: int, rows: int) -> None:
     buffer = handle.buffer
     if buffer.steps != steps:
         raise BadInput(f"buffer {buffer.name} must have a column for each of {steps} steps, got {buffer.steps}")
-    for row in (0, rows - 1) if isinstance(handle.offset, int) else range(rows):
+    loop_rows: Sequence[int] = range(rows)
+    if isinstance(handle.offset, int):  # it is added to all rows: the first and the last show whether they exist
+        loop_rows = (0, rows - 1)
+    for row in loop_rows:
         used = handle.buffer_row(row)
         if not 0 <= used < buffer.rows:
             raise BadInput(
@@ -203,20 +210,38 @@ def batch_serialise_fwd_and_grad(
     ({"x'": 'kept/x', 'dy': 'dx'}, ('row', "fc_grad/w'"))
     """
     _check_apart(forward, gradient)
-    needed = {
-        name: expected.tensor
-        for name, expected in gradient.expected.items()
-        if not expected.is_gradient and expected.tensor not in named_inputs_for_grad_graph
-    }
-    stashes = {tensor: _stash_handle(tensor, load_handles, steps, rows) for tensor in needed.values()}
-    stores = stashes | dict(store_buffers)
+    needed: dict[str, str] = {}  # by input of the gradient graph the tensor of the forward graph
+    stores: dict[str, RowHandle] = {}
+    for name, expected in gradient.expected.items():
+        if not expected.is_gradient and expected.tensor not in named_inputs_for_grad_graph:
+            needed[name] = expected.tensor
+            stores[expected.tensor] = _stash_handle(expected.tensor, load_handles, steps, rows)
+    stores |= store_buffers
     arriving = {name: load_handles[name] for name in _gradients(gradient, load_handles)}
-    how = (rows, io_mode, io_tiles)
-    stored, sent = _of(stores, forward), _of(store_streams, forward)
-    loop = batch_serialise(forward, steps, _of(load_handles, forward), sent, stored, seed_input, *how)
+    loop = batch_serialise(
+        forward,
+        steps,
+        _of(load_handles, forward),
+        _of(store_streams, forward),
+        _of(stores, forward),
+        seed_input,
+        rows,
+        io_mode,
+        io_tiles,
+    )
+    # What the forward has loaded or stored is where the gradient graph loads it from.
     loads = {name: loop.store_buffers[tensor] for name, tensor in needed.items()} | arriving
-    stored, sent = _of(store_buffers, gradient), _of(store_streams, gradient)
-    return loop, batch_serialise(gradient, steps, loads, sent, stored, None, *how)
+    gradient_loop = batch_serialise(
+        gradient,
+        steps,
+        loads,
+        _of(store_streams, gradient),
+        _of(store_buffers, gradient),
+        rows=rows,
+        io_mode=io_mode,
+        io_tiles=io_tiles,
+    )
+    return loop, gradient_loop
 
 
 def _check_apart(forward: PhaseGraph, gradient: PhaseGraph) -> None:
@@ -231,7 +256,9 @@ def _check_apart(forward: PhaseGraph, gradient: PhaseGraph) -> None:
 def _stash_handle(tensor: str, load_handles: Mapping[str, LoadHandle], steps: int, rows: int) -> RowHandle:
     """Where the forward loads a tensor from, or a new buffer to store it in."""
     handle = load_handles.get(tensor)
-    return handle if isinstance(handle, RowHandle) else RowHandle(batch_serial_buffer(f"kept/{tensor}", steps, rows))
+    if isinstance(handle, RowHandle):
+        return handle
+    return RowHandle(batch_serial_buffer(f"kept/{tensor}", steps, rows))
 
 
 def _gradients(gradient: PhaseGraph, load_handles: Mapping[str, LoadHandle]) -> list[str]:
@@ -253,7 +280,7 @@ def _of(handles: Mapping[str, Handle], graph: PhaseGraph) -> dict[str, Handle]:
 
 
 def _tensors(graph: PhaseGraph) -> tuple[str, ...]:
-    return (*graph.inputs, *graph.variables, *graph.outputs)
+    return graph.inputs + graph.variables + graph.outputs
 
 
 VARIABLES = "variables"
@@ -267,7 +294,8 @@ def phased_program(plan: PhasedPlan, names: Mapping[int, str] | None = None) -> 
     calls, phases = [], dict[str, list[Phase]]()
     for phase in plan.phases:
         name = (names or {}).get(phase.graph, f"graph{phase.graph}")
-        name += "_grad" if phase.kind is PhaseKind.BACKWARD else ""
+        if phase.kind is PhaseKind.BACKWARD:
+            name += "_grad"
         calls.append(PhasedCall(name, phase.row))
         phases.setdefault(name, []).append(phase)
     buffers = {buffer.name: buffer for buffer in plan.buffers}
@@ -278,15 +306,16 @@ def phased_program(plan: PhasedPlan, names: Mapping[int, str] | None = None) -> 
 def _loop(name: str, phases: list[Phase], plan: PhasedPlan, buffers: Mapping[str, BufferLayout]) -> BatchSerialResult:
     """The loop that all phases of one graph call, each with its row."""
     phases = sorted(phases, key=lambda phase: phase.row)
-    loads: dict[str, LoadHandle] = {**_handles([phase.loads for phase in phases], buffers, "")}
+    first = phases[0]
+    loads: dict[str, LoadHandle] = dict(_handles([phase.loads for phase in phases], buffers, ""))
     stores = _handles([phase.stores for phase in phases], buffers, "_out")
     streams = {}
-    if phases[0].layers.start == 0 and phases[0].kind is not PhaseKind.BACKWARD:
+    if first.layers.start == 0 and first.kind is not PhaseKind.BACKWARD:
         loads["x"] = Stream("inputs")
-    if phases[0].layers.stop == plan.partition[-1] and phases[0].kind is PhaseKind.FORWARD:
+    if first.layers.stop == plan.partition[-1] and first.kind is PhaseKind.FORWARD:
         streams["outputs"] = Stream("outputs")
     return batch_serialise(
-        PhaseGraph(name, tuple(loads), (*stores, *streams), (VARIABLES,)),
+        PhaseGraph(name, tuple(loads), tuple(stores) + tuple(streams), (VARIABLES,)),
         plan.steps,
         loads,
         streams,

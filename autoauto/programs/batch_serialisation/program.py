@@ -45,7 +45,9 @@ class RowHandle:
         """
         if self.offset is None:
             return 0
-        return row + self.offset if isinstance(self.offset, int) else self.offset(row)
+        if isinstance(self.offset, int):
+            return row + self.offset
+        return self.offset(row)
 
     def entry(self, row: int, step: int) -> int:
         """The entry of a micro-batch when the loop is called with `row`.
@@ -191,16 +193,21 @@ class BatchSerialResult:
         """
         if not 0 <= row < self.rows:
             raise BadInput(f"{self.graph.name} has rows 0 to {self.rows - 1}, got row {row}; try more rows")
-        return tuple(tuple(LoopStep(op, self._moves(op, row)) for op in group) for group in self.order)
+        groups = []
+        for group in self.order:
+            groups.append(tuple(LoopStep(op, self._moves(op, row)) for op in group))
+        return tuple(groups)
 
     def _moves(self, op: LoopOp, row: int) -> tuple[TensorMove, ...]:
+        moves: list[TensorMove] = []
         if op.kind is LoopKind.LOAD:
-            handles = ((tensor, self.loads[tensor]) for tensor in self.graph.inputs if tensor in self.loads)
-            return tuple(_move(tensor, handle, row, op) for tensor, handle in handles)
-        if op.kind is LoopKind.STORE:
-            stored: tuple[tuple[str, LoadHandle], ...] = (*self.streams.items(), *self.buffers.items())
-            return tuple(_move(tensor, handle, row, op) for tensor, handle in stored)
-        return ()
+            for tensor in self.graph.inputs:
+                if tensor in self.loads:
+                    moves.append(_move(tensor, self.loads[tensor], row, op))
+        elif op.kind is LoopKind.STORE:
+            moves += [_move(tensor, stream, row, op) for tensor, stream in self.streams.items()]
+            moves += [_move(tensor, handle, row, op) for tensor, handle in self.buffers.items()]
+        return tuple(moves)
 
 
 def _move(tensor: str, handle: LoadHandle, row: int, op: LoopOp) -> TensorMove:

@@ -139,37 +139,35 @@ class Network:
         >>> print(*Network(n_hidden=512).calls)
         fc1(0) inner(0) inner(1) fc4(0) inner_grad(1) inner_grad(0) fc1_grad(0)
         """
-        inner, last = range(self.n_inner), self.n_inner
-        return (
-            PhaseCall(
-                "fc1",
-                0,
-                forward,
-                _variables("fc1", 0),
-                (BufferEntry("image", 0),),
-                (BufferEntry("x", 0), BufferEntry("fc1.z", 0)),
-            ),
-            *(self._inner(row) for row in inner),
-            PhaseCall(
-                "fc4",
-                0,
-                output,
-                _variables("fc4", 0),
-                (BufferEntry("x", last), BufferEntry("label", 0)),
-                (BufferEntry("dx", last), BufferEntry("loss", 0)),
-                _variables("fc4", 0),
-            ),
-            *(self._inner_grad(row) for row in reversed(inner)),
-            PhaseCall(
-                "fc1_grad",
-                0,
-                first_backward,
-                (),
-                (BufferEntry("dx", 0), BufferEntry("image", 0), BufferEntry("fc1.z", 0)),
-                (),
-                _variables("fc1", 0),
-            ),
+        first = PhaseCall(
+            "fc1",
+            0,
+            forward,
+            variables=_variables("fc1", 0),
+            loads=(BufferEntry("image", 0),),
+            stores=(BufferEntry("x", 0), BufferEntry("fc1.z", 0)),
         )
+        last = PhaseCall(
+            "fc4",
+            0,
+            output,
+            variables=_variables("fc4", 0),
+            loads=(BufferEntry("x", self.n_inner), BufferEntry("label", 0)),
+            stores=(BufferEntry("dx", self.n_inner), BufferEntry("loss", 0)),
+            trained=_variables("fc4", 0),
+        )
+        first_grad = PhaseCall(
+            "fc1_grad",
+            0,
+            first_backward,
+            variables=(),
+            loads=(BufferEntry("dx", 0), BufferEntry("image", 0), BufferEntry("fc1.z", 0)),
+            stores=(),
+            trained=_variables("fc1", 0),
+        )
+        inner = [self._inner(row) for row in range(self.n_inner)]
+        inner_grads = [self._inner_grad(row) for row in reversed(range(self.n_inner))]
+        return (first, *inner, last, *inner_grads, first_grad)
 
     def _inner(self, row: int) -> PhaseCall:
         stores = (BufferEntry("x", row + 1), BufferEntry("inner.z", row))

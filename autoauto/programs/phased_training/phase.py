@@ -32,7 +32,8 @@ def serial(steps: Sequence[int]) -> Iterator[Moment]:
     [(('load', 7),), (('compute', 7),), (('store', 7),)]
     """
     for step in steps:
-        yield from (((kind, step),) for kind in ("load", "compute", "store"))
+        for kind in ("load", "compute", "store"):
+            yield ((kind, step),)
 
 
 def overlapped(steps: Sequence[int]) -> Iterator[Moment]:
@@ -93,9 +94,11 @@ def run_moments(
             store(step, computed.pop(step))
 
     for moment in moments:
+        # Moves are started before the thread computes: a loader runs them meanwhile.
         waits = [start_move(partial(move, kind, step)) for kind, step in moment if kind != "compute"]
-        for step in (step for kind, step in moment if kind == "compute"):
-            computed[step] = compute(step, loaded.pop(step))
+        for kind, step in moment:
+            if kind == "compute":
+                computed[step] = compute(step, loaded.pop(step))
         for wait in waits:
             wait()
 
@@ -130,7 +133,8 @@ def update_variables(memory: ArrayFile, call: PhaseCall, sums: list[Array], step
     for name, row in reversed(call.trained):
         gradient = sums.pop()
         gradient /= steps
-        entries = [BufferEntry(name, row), *(BufferEntry(f"{name}.{state}", row) for state in STATE)]
+        entries = [BufferEntry(name, row)]
+        entries += [BufferEntry(f"{name}.{state}", row) for state in STATE]
         updated = load_all(memory, entries)
         adam(gradient, learning_rate, *updated)
         store_all(memory, entries, updated)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from statistics import median
 from time import perf_counter, process_time
 from typing import NamedTuple
@@ -103,14 +104,17 @@ def measure(
         feed(memory, network, samples, 0)
         _time_loop(memory, network, network.steps, UpdateLoop())  # writes every entry and touches every page
         phases = time_phases(memory, network.calls, repeats)
-        times = {(n, loop): _time_loop(memory, network, n, loop) for n in steps for loop in loops}
+        times = {(n, loop): _time_loop(memory, network, n, loop) for n, loop in product(steps, loops)}
     return MeasuredRound(phases, times)
 
 
 def time_phases(memory: ArrayFile, calls: Sequence[PhaseCall], repeats: int) -> list[PhaseTimes]:
     """Medians of the parts; phases run in turn, so that caches contain the data of the other phases as in a loop."""
-    rounds = [[_time_parts(memory, call) for call in calls] for _ in range(repeats)]
-    return [PhaseTimes(**medians(runs)) for runs in zip(*rounds, strict=True)]
+    runs: list[list[dict[str, float]]] = [[] for _ in calls]
+    for _ in range(repeats):
+        for call, own in zip(calls, runs, strict=True):
+            own.append(_time_parts(memory, call))
+    return [PhaseTimes(**medians(own)) for own in runs]
 
 
 def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -19,7 +19,7 @@ from autoauto.programs.phased_training.network import (
     forward,
     output,
 )
-from autoauto.programs.phased_training.phase import Mover, mover, run_phase, store_all, sums_of, update_variables
+from autoauto.programs.phased_training.phase import Mover, add, mover, run_phase, store_all, sums_of, update_variables
 from autoauto.programs.samples import Samples
 from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import Array
@@ -117,9 +117,10 @@ def phase_order(calls: Sequence[PhaseCall], steps: int, serialised: bool) -> Ite
     serialised   A(0, 1)  B(0, 1)  C(0, 1)
     naive        A(0)  B(0)  C(0)  A(1)  B(1)  C(1)
     """
-    for start in range(0, steps, steps if serialised else 1):
+    n_together = steps if serialised else 1
+    for start in range(0, steps, n_together):
         for call in calls:
-            yield call, range(start, steps if serialised else start + 1)
+            yield call, range(start, start + n_together)
 
 
 def train_whole(
@@ -140,10 +141,9 @@ def _train_whole(network: Network, samples: Samples, n_updates: int) -> Array:
     for update in range(n_updates):
         sums: list[Array] = []
         for step in range(network.steps):
-            losses[update, step], gradients = loss_and_gradients(
-                variables, *network.micro_batch_of(samples, update, step)
-            )
-            sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)] if sums else gradients
+            images, labels = network.micro_batch_of(samples, update, step)
+            losses[update, step], gradients = loss_and_gradients(variables, images, labels)
+            add(sums, gradients)
         for variable, state, total in zip(variables, states, sums, strict=True):
             adam(total / network.steps, network.learning_rate, variable, *state)
     return losses
@@ -151,22 +151,27 @@ def _train_whole(network: Network, samples: Samples, n_updates: int) -> Array:
 
 def initial_variables(network: Network) -> list[Array]:
     """Weights and biases before training, in turn, from the first layer to the last."""
-    weights = [network.first_weights(layer, row) for layer, rows, _, _ in network.layers for row in range(rows)]
-    return [w_or_b for w in weights for w_or_b in (w, np.zeros(w.shape[1], np.float32))]
+    variables = []
+    for layer, rows, _, _ in network.layers:
+        for row in range(rows):
+            weights = network.first_weights(layer, row)
+            variables += [weights, np.zeros(weights.shape[1], np.float32)]
+    return variables
 
 
 def loss_and_gradients(variables: list[Array], x: Array, labels: Array) -> tuple[Array, list[Array]]:
     """Forward and backward of one micro-batch: its loss, and a gradient for every variable."""
     *hidden, last = zip(variables[::2], variables[1::2], strict=True)
-    tape = []
+    tape = []  # what every hidden layer has read, and its value before the activation function
     for layer in hidden:
         y, z = forward(layer, (x,)).stored
         tape.append((x, z))
         x = y
     (dx, loss), gradients = output(last, (x, labels))
     by_layer = [gradients]
-    for (w, _), x_and_z in zip(hidden[:0:-1], tape[:0:-1], strict=True):
-        (dx,), gradients = backward((w,), (dx, *x_and_z))
+    for (w, _), (x, z) in zip(hidden[:0:-1], tape[:0:-1], strict=True):
+        (dx,), gradients = backward((w,), (dx, x, z))
         by_layer.append(gradients)
-    by_layer.append(first_backward((), (dx, *tape[0])).gradients)
+    x, z = tape[0]
+    by_layer.append(first_backward((), (dx, x, z)).gradients)  # nothing comes before it that needs a gradient
     return loss, list(chain.from_iterable(reversed(by_layer)))

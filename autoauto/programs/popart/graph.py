@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import repeat
 from typing import NamedTuple
 
 
@@ -74,8 +75,18 @@ class PipelineGraph:
     @property
     def results(self) -> frozenset[str]:
         """The outputs that no layer reads."""
-        read = {name for layer in self.layers for name in layer.inputs}
-        return frozenset(name for layer in self.layers for name in layer.outputs if name not in read)
+        read: set[str] = set()
+        for layer in self.layers:
+            read.update(layer.inputs)
+        return frozenset(self.makers.keys() - read)
+
+    @property
+    def makers(self) -> dict[str, PipelineLayer]:
+        """For every output of a layer the layer that makes it."""
+        makers: dict[str, PipelineLayer] = {}
+        for layer in self.layers:
+            makers.update(dict.fromkeys(layer.outputs, layer))
+        return makers
 
     @property
     def anchors(self) -> frozenset[str]:
@@ -138,7 +149,7 @@ class PipelineOp:
 
     @property
     def fragment(self) -> Fragment:
-        """The fragment of its stage that it is part of."""
+        """The program fragment that contains the op."""
         return _FRAGMENTS.get(self.kind, Fragment.MAIN)
 
 
@@ -216,7 +227,7 @@ class PipelineProgram:
     def cycles(self) -> Iterator[Cycle]:
         """All cycles, one after the other."""
         yield from self.fill
-        yield from (self.main for _ in range(self.n_main))
+        yield from repeat(self.main, self.n_main)
         yield from self.flush
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from string import ascii_uppercase
 from typing import Annotated
 
@@ -81,20 +82,19 @@ def read_pipeline(document: object) -> PipelineGraph:
     Raises:
         BadInput: the document is something else; the message names the field.
     """
-    if isinstance(document, list) and len(document) != 1:
-        raise BadInput(f"a program holds a single pipeline, got {len(document)}; give each a file of its own")
-    top = document[0] if isinstance(document, list) else document
-    pipeline = from_plain(_PipelineInput, top, "pipeline")
+    if isinstance(document, list):
+        if len(document) != 1:
+            raise BadInput(f"a program holds a single pipeline, got {len(document)}; give each a file of its own")
+        document = document[0]
+    pipeline = from_plain(_PipelineInput, document, "pipeline")
     layers = _layers(pipeline.layers)
-    tensors = _default_tensors(layers)
-    listed = [
-        PipelineTensor(tensor.name, tensor.kind, tensor.is_anchor, tuple(tensor.streamed_to))
-        for tensor in pipeline.tensors
-    ]
-    _check_unique("pipeline.tensors: every name", (tensor.name for tensor in listed))
-    for tensor in listed:
-        _check_tensor(tensor, tensors)
-    tensors |= {tensor.name: tensor for tensor in listed}
+    defaults = _default_tensors(layers)
+    _check_unique("pipeline.tensors: every name", [entry.name for entry in pipeline.tensors])
+    tensors = dict(defaults)
+    for entry in pipeline.tensors:
+        tensor = PipelineTensor(entry.name, entry.kind, entry.is_anchor, tuple(entry.streamed_to))
+        _check_tensor(tensor, defaults)
+        tensors[tensor.name] = tensor
     return PipelineGraph(layers, tensors, pipeline.forward_only_program)
 
 
@@ -103,26 +103,30 @@ def _layers(entries: list[_LayerInput]) -> tuple[PipelineLayer, ...]:
     for index, entry in enumerate(entries):
         before = layers[-1].outputs if layers else ("in",)
         layers.append(_layer(entry, f"pipeline: layers[{index}]", before))
-    _check_unique("pipeline.layers: every name", (layer.name for layer in layers))
-    _check_unique("pipeline.layers: every output", (name for layer in layers for name in layer.outputs))
+    _check_unique("pipeline.layers: every name", [layer.name for layer in layers])
+    _check_unique("pipeline.layers: every output", chain.from_iterable(layer.outputs for layer in layers))
     _check_order(layers)
     return tuple(layers)
 
 
 def _layer(entry: _LayerInput, where: str, before: tuple[str, ...]) -> PipelineLayer:
-    inputs = _names(before if entry.inputs is None else entry.inputs)
-    outputs = _names([f"{entry.name}:0"] if entry.outputs is None else entry.outputs)
-    needs = _names(inputs if entry.gradient_needs is None else entry.gradient_needs)
-    if not {*inputs, *outputs}.issuperset(needs):
-        own = ", ".join((*inputs, *outputs))
+    inputs = _names(entry.inputs, before)
+    outputs = _names(entry.outputs, [f"{entry.name}:0"])
+    needs = _names(entry.gradient_needs, inputs)
+    if not set(inputs + outputs).issuperset(needs):
+        own = ", ".join(inputs + outputs)
         raise BadInput(f"{where}.gradient_needs must be some of {own}, got {brief(entry.gradient_needs)}")
     return PipelineLayer(entry.name, inputs, outputs, entry.stage, entry.device, needs, entry.recompute)
 
 
 def _default_tensors(layers: tuple[PipelineLayer, ...]) -> dict[str, PipelineTensor]:
-    """The tensors that the document does not list: outputs are activations, all others streams."""
-    streams = {name: PipelineTensor(name, TensorKind.STREAM) for layer in layers for name in layer.inputs}
-    return streams | {name: PipelineTensor(name) for layer in layers for name in layer.outputs}
+    """The tensors as if the document listed none: outputs of layers are activations, all others streams."""
+    tensors: dict[str, PipelineTensor] = {}
+    for layer in layers:
+        tensors.update((name, PipelineTensor(name, TensorKind.STREAM)) for name in layer.inputs)
+    for layer in layers:
+        tensors.update((name, PipelineTensor(name)) for name in layer.outputs)
+    return tensors
 
 
 def _check_tensor(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
@@ -143,14 +147,16 @@ def _check_unique(what: str, names: Iterable[str]) -> None:
 
 
 def _check_order(layers: list[PipelineLayer]) -> None:
-    awaited = {name: layer.name for layer in layers for name in layer.outputs}
+    awaited: dict[str, str] = {}  # by output that is not yet made, its layer
     for layer in layers:
-        late = [name for name in layer.inputs if name in awaited]
-        if late:
-            raise BadInput(
-                f"pipeline.layers: a layer must read what earlier ones make, but {layer.name} reads {late[0]} of "
-                f"{awaited[late[0]]}; reorder the layers"
-            )
+        awaited.update(dict.fromkeys(layer.outputs, layer.name))
+    for layer in layers:
+        for name in layer.inputs:
+            if name in awaited:
+                raise BadInput(
+                    f"pipeline.layers: a layer must read what earlier ones make, but {layer.name} reads {name} of "
+                    f"{awaited[name]}; reorder the layers"
+                )
         for name in layer.outputs:
             del awaited[name]
 
@@ -164,6 +170,6 @@ def _check_names(where: str, names: Iterable[str]) -> None:
             )
 
 
-def _names(names: Iterable[str]) -> tuple[str, ...]:
-    """Each name once: an op may read a tensor twice."""
-    return tuple(dict.fromkeys(names))
+def _names(given: Sequence[str] | None, default: Sequence[str]) -> tuple[str, ...]:
+    """The given names, or the default ones without any given. Each is there once: an op may read a tensor twice."""
+    return tuple(dict.fromkeys(default if given is None else given))

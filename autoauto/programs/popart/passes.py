@@ -66,7 +66,8 @@ def _gradients(graph: PipelineGraph, last: int) -> Iterator[PipelineOp]:
                     part = f"d({name}) of {layer.name}"
                 made.append(part)
                 parts.setdefault(name, []).append(part)
-        stage, inputs = 2 * last - stage_of(layer), (*gradients, *layer.gradient_needs)
+        stage = 2 * last - stage_of(layer)
+        inputs = tuple(gradients) + layer.gradient_needs
         yield PipelineOp(f"{layer.name}'", OpKind.MAIN, stage, device_of(layer), inputs, tuple(made), backward=True)
 
 
@@ -164,12 +165,14 @@ def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipe
         remade.update(op.outputs)
         read.update(filter(graph.changes, op.inputs))
     restored = read - remade
-    for name in sorted(restored & anchors):
+    if restored & anchors:
         raise BadInput(
-            f"a layer that is recomputed reads {name}, so a stash must restore it in place, but it is anchored; "
-            "drop the anchor or the recomputation"
+            f"a layer that is recomputed reads {min(restored & anchors)}, so a stash must restore it in place, but it "
+            "is anchored; drop the anchor or the recomputation"
         )
-    return _with_clones((*forward, *again, *ops[len(forward) :]), copied=remade | restored, stored=remade & anchors)
+    # The forward ops come first among the ops, then their second runs, then all others.
+    others = list(ops[len(forward) :])
+    return _with_clones(forward + again + others, copied=remade | restored, stored=remade & anchors)
 
 
 def _second_runs(ops: Sequence[PipelineOp], forward: Sequence[PipelineOp]) -> list[PipelineOp]:
@@ -187,7 +190,8 @@ def _second_runs(ops: Sequence[PipelineOp], forward: Sequence[PipelineOp]) -> li
             if op.backward and op.stage == stage:
                 wanted.update(op.inputs)
         wanted -= stashed
-        for op in reversed(forward):  # a layer that runs again needs its own inputs
+        # Backwards, as a layer that runs again needs its own inputs, which other layers may have to make again.
+        for op in reversed(forward):
             if op.stage < stage and not wanted.isdisjoint(op.outputs):
                 wanted |= set(op.inputs) - stashed
                 again.append(replace(op, name=f"{op.name}~", stage=stage, recompute=True))
@@ -239,8 +243,8 @@ def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash
     read_later = graph.anchors | {op.inputs[0] for op in ops if op.kind is OpKind.COPY}
     stashes = []
     for name, stages in read.items():
-        first = min(made.get(name, stages))
-        later = sorted(stages - made.get(name, set()) - {first})
+        first = min(made.get(name, stages))  # what no stage makes arrives in the first one that reads it
+        later = sorted(stages - made.get(name, set()) - {first})  # a stage that recomputes a tensor needs no stash
         if later:
             stashes.append(Stash(name, devices[name], first, tuple(later), name not in read_later))
     return tuple(stashes)

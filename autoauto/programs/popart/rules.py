@@ -112,7 +112,7 @@ def _no_forward_only_program(graph: PipelineGraph) -> None:
 
 def _data_flows_on(graph: PipelineGraph) -> None:
     """A tensor is read in the stage that makes it or later; between devices it is copied to a later stage."""
-    makers = {name: layer for layer in graph.layers for name in layer.outputs}
+    makers = graph.makers
     for reader in graph.layers:
         for name in reader.inputs:
             maker = makers.get(name, reader)
@@ -168,8 +168,9 @@ def _readers_devices(graph: PipelineGraph, kind: TensorKind) -> dict[str, tuple[
 def _list(values: Iterable[object]) -> str:
     """The first few values, and how many more there are."""
     texts = list(map(str, values))
-    more = [f"and {len(texts) - 5} more"] if len(texts) > 5 else []
-    return ", ".join([*texts[:5], *more])
+    if len(texts) > 5:
+        texts[5:] = [f"and {len(texts) - 5} more"]
+    return ", ".join(texts)
 
 
 Rule = Callable[[PipelineGraph], None]

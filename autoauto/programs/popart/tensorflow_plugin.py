@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from autoauto.programs.popart.graph import PipelineGraph, TensorKind
+from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, TensorKind
 from autoauto.programs.popart.passes import backward_ops
 from autoauto.programs.popart.rules import LAYOUT_RULES, device_of, stage_of, variables_stay
 from autoauto.records.errors import BadInput
@@ -37,7 +37,8 @@ def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
     forward = tuple(devices[stage] for stage in range(len(devices)))
     if training:
         backward_ops(graph)  # refuses a stage without a gradient
-    return forward + forward[::-1] if training else forward
+        return forward + forward[::-1]
+    return forward
 
 
 def check_accumulation(n_micro_batches: int | None, n_serial: int = 1, reduction: str = "sum") -> None:
@@ -55,10 +56,10 @@ def check_accumulation(n_micro_batches: int | None, n_serial: int = 1, reduction
 
 
 def _streams_to_one_stage(graph: PipelineGraph) -> None:
-    readers = {name: layer for layer in reversed(graph.layers) for name in layer.inputs}
+    readers: dict[str, PipelineLayer] = {}
     for layer in graph.layers:
         for name in layer.inputs:
-            first = readers[name]
+            first = readers.setdefault(name, layer)
             if graph.tensors[name].kind is TensorKind.STREAM and stage_of(first) != stage_of(layer):
                 raise BadInput(
                     f"a stream (infeed) must be read by a single stage, but {name} is read by {first.name} in stage "
@@ -67,7 +68,7 @@ def _streams_to_one_stage(graph: PipelineGraph) -> None:
 
 
 def _data_goes_to_the_next_stage(graph: PipelineGraph) -> None:
-    makers = {name: layer for layer in graph.layers for name in layer.outputs}
+    makers = graph.makers
     for layer in graph.layers:
         for name in layer.inputs:
             maker = makers.get(name, layer)
@@ -112,7 +113,9 @@ def steady(stages: str, offsets: Sequence[int], *, grouped: bool = True, overlap
     turn = _turn(offsets, len(stages))
     if grouped:
         turn = _grouped(turn)
-    return _write(np.hstack((turn, turn[:, : Lane.OUT])) if overlap_io else turn, stages)
+    if overlap_io:
+        turn = np.hstack((turn, turn[:, : Lane.OUT]))
+    return _write(turn, stages)
 
 
 def ramp_down(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, recompute: bool = False) -> str:
@@ -156,6 +159,7 @@ def _is_recomputed(running: IntArray, n_stages: int) -> BoolArray:
     """Whether a forward stage of a ramp-up runs for the last time before its backward, or for the last time at all."""
     mask = np.zeros(running.shape, dtype=np.bool_)
     for row, step in np.argwhere((running >= 0) & (running < n_stages // 2)):
+        # By later timestep, whether any micro-batch runs this stage again, and whether any runs its backward.
         later = running[:, step + 1 :].T
         stage = running[row, step]
         again = (later == stage).any(axis=1)

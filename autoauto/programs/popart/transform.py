@@ -108,16 +108,23 @@ def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram
 
     def cycle(number: int) -> Cycle:
         active = range(max(0, number - n_micro_batches + 1), min(number + 1, n_stages))
-        kinds = (Fragment.TO_DEVICE, Fragment.MAIN, Fragment.TO_HOST)
-        calls = [FragmentCall(kind, stage) for kind, stage in product(kinds, active) if (kind, stage) in fragments]
-        return (*calls, FragmentCall(Fragment.COPY))
+        calls = []
+        for kind, stage in product((Fragment.TO_DEVICE, Fragment.MAIN, Fragment.TO_HOST), active):
+            if (kind, stage) in fragments:
+                calls.append(FragmentCall(kind, stage))
+        calls.append(FragmentCall(Fragment.COPY))
+        return tuple(calls)
 
+    carried: list[str] = []
+    for op in ops:
+        if op.kind is OpKind.COPY:
+            carried += op.outputs
     return PipelineProgram(
         fill=tuple(map(cycle, range(fill))),
         main=cycle(fill),
         n_main=n_main,
         flush=tuple(map(cycle, range(fill + n_main, fill + n_main + flush))),
-        carried=tuple(name for op in ops if op.kind is OpKind.COPY for name in op.outputs),
+        carried=tuple(carried),
     )
 
 
@@ -205,8 +212,9 @@ def devices_view(pipeline: PopartPipeline) -> str:
     "PS0(4).PS4(0)" runs stage 0 on micro-batch 4, then stage 4 on micro-batch 0.
     """
     devices = sorted(set(pipeline.devices))
-    cycles = enumerate(pipeline.program.cycles())
-    columns = [[_device_cell(cycle, number, pipeline, device) for device in devices] for number, cycle in cycles]
+    columns = []
+    for number, cycle in enumerate(pipeline.program.cycles()):
+        columns.append([_device_cell(cycle, number, pipeline, device) for device in devices])
     columns, header = _under_phases(pipeline, columns, str.ljust)
     rows = {"": header}
     for index, device in enumerate(devices):
@@ -225,14 +233,20 @@ def _stage_cells(cycle: Cycle, number: int, n_stages: int) -> Cells:
             widths[step.fragment] = max(len(text), widths.get(step.fragment, 0))
     cells = []
     for stage in range(n_stages):
-        slots = (texts.get((kind, stage), "").ljust(width) for kind, width in widths.items())
-        cells.append("".join(slots) + ("." if (Fragment.MAIN, stage) in texts else " "))
+        cell = ""
+        for kind, width in widths.items():
+            cell += texts.get((kind, stage), "").ljust(width)
+        cells.append(cell + ("." if (Fragment.MAIN, stage) in texts else " "))
     return cells
 
 
 def _device_cell(cycle: Cycle, number: int, pipeline: PopartPipeline, device: int) -> str:
-    stages = (step.stage for step in cycle if step.fragment is Fragment.MAIN and step.stage is not None)
-    return ".".join(f"PS{stage}({number - stage})" for stage in stages if pipeline.devices[stage] == device)
+    """The stages that a device runs in a cycle, each with its micro-batch: stage s is s micro-batches behind."""
+    texts = []
+    for step in cycle:
+        if step.fragment is Fragment.MAIN and step.stage is not None and pipeline.devices[step.stage] == device:
+            texts.append(f"PS{step.stage}({number - step.stage})")
+    return ".".join(texts)
 
 
 def _device_row(cells: Cells) -> str:

@@ -79,11 +79,13 @@ class Sender:
         header = pickle.dumps((kind, array.dtype, array.shape))
         if _LENGTH_BYTES + len(header) > self.ring.slot_bytes:
             raise BadInput(f"an array's type must fit into {self.ring.slot_bytes} bytes, got {len(header)}")
-        content, n_each = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, self.ring.slot_bytes
-        n_first = n_each - _LENGTH_BYTES - len(header)
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        n_each = self.ring.slot_bytes
+        n_first = n_each - _LENGTH_BYTES - len(header)  # bytes of the array that fit behind the header
         first = len(header).to_bytes(_LENGTH_BYTES, "little") + header + content[:n_first]
-        rest = (content[start : start + n_each] for start in range(n_first, len(content), n_each))
-        self._unsent = deque((memoryview(first), *rest))
+        self._unsent = deque([memoryview(first)])
+        for start in range(n_first, len(content), n_each):
+            self._unsent.append(content[start : start + n_each])
         self.start_ns = 0
 
     def step(self) -> bool:

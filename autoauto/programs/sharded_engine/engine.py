@@ -122,7 +122,9 @@ class ShardedEngine(ABC):
         if len(set(shapes)) > 1:
             raise BadInput(f"all_reduce needs the same shape on all devices, got {_listed(shapes)}")
         reduced = reduce(OPERATIONS[op], arrays)
-        return np.asarray(reduced / self.num_devices if op == "mean" else reduced)
+        if op == "mean":
+            reduced = reduced / self.num_devices
+        return np.asarray(reduced)
 
     def all_to_all(self, arr: npt.ArrayLike, axis: int = 0) -> Array:
         """Split the array into one chunk a device, give chunk j to device j, and concatenate the received chunks.
@@ -272,21 +274,30 @@ def serve(connection: Channel, task: DeviceTask) -> None:
         raise
     task.outputs.finish()
     peers.end()
-    columns = (np.array(spans, dtype=np.int64).reshape(-1, 2) for spans in (forwards, peers.transfers))
-    connection.send(DeviceRun(tuple(peers.sent), tuple(peers.received), *columns))
+    connection.send(
+        DeviceRun(
+            sent=tuple(peers.sent),
+            received=tuple(peers.received),
+            forwards=np.array(forwards, dtype=np.int64).reshape(-1, 2),
+            transfers=np.array(peers.transfers, dtype=np.int64).reshape(-1, 2),
+        )
+    )
 
 
 def _run(connection: Channel, task: DeviceTask, peers: Peers) -> SpanList:
+    """Run the engine of a device to the end of its loop; returns the spans of its forwards."""
     engine = task.engine_class.on_device(peers, *task.args)
     engine.load_checkpoint(task.checkpoint.arrays())
     forwards: SpanList = []
+    # On the instance, so that calls of `self.forward` in any loop of a subclass are timed, too.
     vars(engine)["forward"] = _timed(engine.forward, forwards, peers.transfers)
     connection.send(None)
-    connection.recv()
+    connection.recv()  # all devices are ready
     inputs = _RingReader(task.inputs, peers.transfers)
     try:
         engine.inference_loop(inputs, _RingWriter(task.outputs, peers.transfers))
     except EndOfStream:
+        # The device before has ended, and so does this one. But inputs that are left would never be read.
         if inputs.is_open:
             raise
     return forwards

@@ -116,8 +116,9 @@ class SingleDevice(ShardedEngine):
         """Gradients of all weights, given the gradients of the outputs of the latest forward on the tape."""
         output_grads, gradients = np.asarray(grads), {}
         for i, weights in reversed(list(enumerate(self.weights))):
-            x = self.activations.pop()
-            gradients[f"layer_{i}/weights"] = np.einsum("bd,bf->df", relu(x) if i % 2 else x, output_grads)
+            x = self.activations.pop()  # before the ReLU, which odd layers begin with
+            multiplied = relu(x) if i % 2 else x
+            gradients[f"layer_{i}/weights"] = np.einsum("bd,bf->df", multiplied, output_grads)
             output_grads = np.einsum("bf,df->bd", output_grads, weights)
             if i % 2:
                 output_grads = output_grads * (x > 0)
@@ -147,8 +148,10 @@ def layer_weights(params: Mapping[str, npt.ArrayLike], i: int, shape: tuple[int,
     Raises:
         BadInput: the weights are missing, or have another shape.
     """
-    name = next((name for name in (f"layers_{i}/weights", f"layer_{i}/weights") if name in params), None)
-    if name is None:
+    name = f"layers_{i}/weights"
+    if name not in params:
+        name = f"layer_{i}/weights"
+    if name not in params:
         raise BadInput(
             f"a checkpoint must have layers_{i}/weights or layer_{i}/weights, got {', '.join(params) or 'none'}"
         )

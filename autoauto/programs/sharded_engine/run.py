@@ -141,24 +141,24 @@ def _tasks(
     def ring() -> Ring:
         return stack.enter_context(closing(Ring.create(N_SLOTS, SLOT_BYTES)))
 
-    devices = range(n_devices)
-    between = {pair: ring() for pair in permutations(devices, 2)}
-    ended = tuple(stack.enter_context(closing(SharedEvent())) for _ in devices)
+    between = {pair: ring() for pair in permutations(range(n_devices), 2)}
+    ended = tuple(stack.enter_context(closing(SharedEvent())) for _ in range(n_devices))
     parameters = stack.enter_context(closing(SharedArrays.create(checkpoint)))
-    return [
-        DeviceTask(
+    tasks = []
+    for device in range(n_devices):
+        task = DeviceTask(
             device_id=device,
             engine_class=engine_class,
             args=args,
             checkpoint=parameters,
-            destinations={other: between[device, other] for other in devices if other != device},
-            sources={other: between[other, device] for other in devices if other != device},
+            destinations={receiver: own for (sender, receiver), own in between.items() if sender == device},
+            sources={sender: own for (sender, receiver), own in between.items() if receiver == device},
             ended=ended,
             inputs=ring(),
             outputs=ring(),
         )
-        for device in devices
-    ]
+        tasks.append(task)
+    return tasks
 
 
 def _stream(
@@ -166,13 +166,14 @@ def _stream(
 ) -> tuple[tuple[Array, ...], ...]:
     """Send all inputs to every device, one slot of a ring at a time, until all outputs are received."""
     written: list[list[Array]] = [[] for _ in tasks]
-    copies = tee(inputs, len(tasks))
-    feeding = {task.inputs.free_fd: _feed(Sender(task.inputs), copy) for task, copy in zip(tasks, copies, strict=True)}
-    draining = {
-        task.outputs.filled_fd: _drain(Receiver(task.outputs), outputs)
-        for task, outputs in zip(tasks, written, strict=True)
-    }
-    streams, ready = feeding | draining, workers.waiter()
+    streams: dict[int, Iterator[bool]] = {}  # by the descriptor that is readable when a stream can go on
+    draining: set[int] = set()
+    for task, own_inputs, own_outputs in zip(tasks, tee(inputs, len(tasks)), written, strict=True):
+        streams[task.inputs.free_fd] = _feed(Sender(task.inputs), own_inputs)
+        streams[task.outputs.filled_fd] = _drain(Receiver(task.outputs), own_outputs)
+        draining.add(task.outputs.filled_fd)
+    ready = workers.waiter()
+    # A device may end before it has received all inputs, but not before its outputs are at their end.
     while streams.keys() & draining:
         for fd in ready(streams):
             if not next(streams[fd], False):

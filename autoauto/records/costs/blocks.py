@@ -52,7 +52,7 @@ class Attention(NamedTuple):
         return -(-self.n_kv_heads // n_gpus) * (self.head_size + (self.value_size or self.head_size))
 
     def weights(self, hidden_size: int, n_gpus: int) -> Weights:
-        """Of the products before and behind the attention."""
+        """Weights on one GPU: of queries, keys and values, and of the output projection."""
         kv_size = self.cached_elements(n_gpus)
         if not self.has_values:
             kv_size //= 2
@@ -63,19 +63,19 @@ class Attention(NamedTuple):
         }
 
     def cached_bytes(self, n_gpus: int, kv_cache: WeightFormat, n_tokens: int) -> float:
-        """Of a sequence of so many tokens."""
+        """Bytes of the KV cache on one GPU for a sequence of `n_tokens`."""
         n_attended = n_tokens if self.window is None else min(n_tokens, self.window)
         return self.cached_elements(n_gpus) * kv_cache.n_bytes * n_attended
 
 
 class Indexer(NamedTuple):
-    """What chooses the tokens to which sparse attention attends.
+    """The part of sparse attention that chooses the tokens to attend to.
 
     Attributes:
-        n_heads: of its queries.
-        head_size: of its one key.
-        n_chosen: tokens of a sequence.
-        is_own: whether the block computes it; else it takes that of a block before.
+        n_heads: heads of its queries.
+        head_size: elements of a head; it has one key a token.
+        n_chosen: how many tokens of a sequence it chooses.
+        is_own: whether the block computes an index; else it uses the index of an earlier block.
     """
 
     n_heads: int
@@ -111,9 +111,12 @@ class LatentAttention(NamedTuple):
         return self.n_heads * self.value_size
 
     def weights(self, hidden_size: int, n_gpus: int) -> Weights:
-        """Of the products before and behind the attention; GPUs split heads, and each has what makes the vectors."""
-        from_size, made = (hidden_size, 0) if self.query_rank is None else (self.query_rank, self.query_rank)
-        shared = hidden_size * (made + self.latent_size + self.rope_size)
+        """Weights on one GPU. GPUs split the heads; the matrices that make the latent vectors are on every GPU."""
+        shared = hidden_size * (self.latent_size + self.rope_size)
+        from_size = hidden_size  # of the vector that queries are made of
+        if self.query_rank is not None:
+            from_size = self.query_rank
+            shared += hidden_size * self.query_rank
         queries = from_size * self.n_heads * (self.head_size + self.rope_size)
         keys_values = self.latent_size * self.n_heads * (self.head_size + self.value_size)
         if self.indexer is not None and self.indexer.is_own:
@@ -125,7 +128,7 @@ class LatentAttention(NamedTuple):
         }
 
     def cached_bytes(self, n_gpus: int, kv_cache: WeightFormat, n_tokens: int) -> float:
-        """Of a sequence of so many tokens: every GPU of a group has the vectors of all heads.
+        """Bytes of the KV cache on one GPU for a sequence of `n_tokens`. Every GPU has the vectors of all heads.
 
         Of sparse attention in fp8 the part with positions stays bf16, and the rest has scales [sparse-mla]. A key of
         the index is fp8 with a scale of 4 bytes.
@@ -134,7 +137,8 @@ class LatentAttention(NamedTuple):
         if self.indexer is not None:
             if kv_cache is WeightFormat.FP8:
                 of_token = self.latent_size + 4 * _LATENT_SCALES + self.rope_size * _BF16_BYTES
-            of_token += self.indexer.head_size + 4 if self.indexer.is_own else 0
+            if self.indexer.is_own:
+                of_token += self.indexer.head_size + 4
         return of_token * n_tokens
 
 
@@ -165,7 +169,7 @@ class LinearAttention(NamedTuple):
         return 2 * self.n_key_heads * self.key_size + self.output_size
 
     def weights(self, hidden_size: int, n_gpus: int) -> Weights:
-        """Of queries, keys, values, gates, rates and the convolution, and of the product behind."""
+        """Weights on one GPU: of queries, keys, values, gates, rates and convolution, and of the output projection."""
         made = self._convolved_size + self.output_size + 2 * self.n_value_heads
         return {
             BlockPart.QKV: (hidden_size * made + self._convolved_size * self.kernel_size) // n_gpus,
@@ -205,7 +209,7 @@ class StateSpace(NamedTuple):
         return self.output_size + 2 * self.n_groups * self.state_size
 
     def weights(self, hidden_size: int, n_gpus: int) -> Weights:
-        """Of gates, inputs, states, steps and the convolution, and of the product behind."""
+        """Weights on one GPU: of gates, inputs, states, steps and convolution, and of the output projection."""
         made = self._convolved_size + self.output_size + self.n_heads
         return {
             BlockPart.QKV: (hidden_size * made + self._convolved_size * self.kernel_size) // n_gpus,
@@ -230,7 +234,7 @@ class Dense(NamedTuple):
     is_gated: bool = True
 
     def weights(self, hidden_size: int, n_gpus: int) -> Weights:
-        """Of gate and up, and of down."""
+        """Weights on one GPU: of the gate and up projections, and of the down projection."""
         matrix = hidden_size * self.intermediate_size
         return {
             BlockPart.GATE_UP: (1 + self.is_gated) * matrix // n_gpus,
@@ -238,7 +242,7 @@ class Dense(NamedTuple):
         }
 
     def unsplit_weights(self, hidden_size: int) -> int:
-        """Of a router, which a dense layer has not."""
+        """Weights that every GPU holds in full: none, as a dense layer has no router."""
         return 0
 
 
@@ -262,7 +266,7 @@ class Experts(NamedTuple):
     inner_size: int | None = None
 
     def weights(self, hidden_size: int, n_gpus: int) -> Weights:
-        """Of all experts, and of those that all tokens go through."""
+        """Weights on one GPU: of all experts, and of the shared expert that all tokens go through."""
         n_matrices = 2 + self.is_gated
         of_expert = n_matrices * (self.inner_size or hidden_size) * self.intermediate_size
         made: Weights = {BlockPart.EXPERTS: self.n_experts * of_expert // n_gpus}
@@ -271,16 +275,16 @@ class Experts(NamedTuple):
         return made
 
     def unsplit_weights(self, hidden_size: int) -> int:
-        """Of the router, and of what makes the vectors of experts and theirs the hidden one."""
+        """Weights that every GPU holds in full: of the router, and of the projections to `inner_size` and back."""
         return hidden_size * self.n_experts + 2 * hidden_size * (self.inner_size or 0)
 
 
 Mixer = Attention | LatentAttention | LinearAttention | StateSpace
-"""What mixes the tokens of a sequence."""
+"""The layers that mix the tokens of a sequence."""
 
 
 class BlockKind(NamedTuple):
-    """What blocks of a kind compute.
+    """The layers of a kind of blocks.
 
     Attributes:
         attention: None where a block has a feed-forward layer alone.
@@ -293,19 +297,24 @@ class BlockKind(NamedTuple):
     unlike: PartFormats = ()
 
     def part_weights(self, hidden_size: int, n_gpus: int) -> Weights:
-        """Of the matrices of a block on one GPU of a group."""
-        layers = (self.attention, self.feed_forward)
+        """Weights of the matrices of a block on one GPU of a group, by part."""
         made: Weights = {}
-        for layer in layers:
-            made |= {} if layer is None else layer.weights(hidden_size, n_gpus)
+        for layer in (self.attention, self.feed_forward):
+            if layer is not None:
+                made |= layer.weights(hidden_size, n_gpus)
         return made
 
     def unsplit_weights(self, hidden_size: int) -> int:
-        """Of norms and of a router, in bf16, which every GPU of a group has."""
-        router = 0 if self.feed_forward is None else self.feed_forward.unsplit_weights(hidden_size)
-        n_norms = (self.attention is not None) + (self.feed_forward is not None)
-        return n_norms * hidden_size + router
+        """Weights that every GPU of a group holds in full, in bf16: of the norms before the layers, and of a router."""
+        n_weights = 0
+        if self.attention is not None:
+            n_weights += hidden_size
+        if self.feed_forward is not None:
+            n_weights += hidden_size + self.feed_forward.unsplit_weights(hidden_size)
+        return n_weights
 
     def cached_bytes(self, n_gpus: int, kv_cache: WeightFormat, n_tokens: int) -> float:
-        """What a sequence of so many tokens holds on one GPU of a group."""
-        return 0.0 if self.attention is None else self.attention.cached_bytes(n_gpus, kv_cache, n_tokens)
+        """Bytes that a sequence of `n_tokens` holds on one GPU of a group."""
+        if self.attention is None:
+            return 0.0
+        return self.attention.cached_bytes(n_gpus, kv_cache, n_tokens)

@@ -28,7 +28,7 @@ class Estimator(StrEnum):
 
 
 class RangeFeature(StrEnum):
-    """What the forward pass of a range is predicted by, besides the cycles of its layers by class."""
+    """The quantities that predict the forward pass of a range, besides the cycles of its layers by class."""
 
     WEIGHTS = "weights"
     """Cycles to read the weights of a range at `WEIGHTS_BYTES_PER_CYCLE`. A layer that is profiled alone finds its
@@ -131,9 +131,14 @@ class Correction:
         first, last = min(factors), max(factors)
         size = min(max(batch_size, first / 2), 2 * last)  # extrapolation ends here
         nearest_end = min(max(batch_size, first), last)
-        low = max((n for n in factors if n <= (size if size <= last else last / 2)), default=nearest_end)
-        high = min((n for n in factors if n >= (size if size >= first else 2 * first)), default=nearest_end)
-        share = log(size / low) / log(high / low) if high > low else 0.0
+        # The two sizes that give the slope: around `size`, or beyond an end this end and one at a factor of 2 or more.
+        below = size if size <= last else last / 2
+        above = size if size >= first else 2 * first
+        low = max((n for n in factors if n <= below), default=nearest_end)
+        high = min((n for n in factors if n >= above), default=nearest_end)
+        if high <= low:
+            return float(factors[low])
+        share = log(size / low) / log(high / low)
         return float(factors[low] * (factors[high] / factors[low]) ** share)
 
 

@@ -72,7 +72,7 @@ class CostTable:
 
     @property
     def n_devices(self) -> int:
-        """Number of devices, hence stages,."""
+        """Number of devices, hence of stages."""
         return len(self.memory_limit_bytes)
 
     @property
@@ -87,7 +87,9 @@ class CostTable:
     @property
     def plain(self) -> CostTable:
         """This table without subgraphs that equal layers share."""
-        return self if self.memory.outlined is None else self.with_memory(lambda memory: replace(memory, outlined=None))
+        if self.memory.outlined is None:
+            return self
+        return self.with_memory(lambda memory: replace(memory, outlined=None))
 
     def on(self, device: int) -> CostTable:
         """A table with the cycles and the memory that ranges have on a device."""
@@ -95,6 +97,7 @@ class CostTable:
 
     def changed(self, change: Callable[[CostTable], CostTable]) -> CostTable:
         """The table with other cycles or memory of ranges, on every device."""
+        # Equal tables are one object, and stay one: planners prepare each object once.
         tables = {id(table): change(table) for table in self.of_devices}
         return replace(change(self), of_devices=tuple(tables[id(table)] for table in self.of_devices))
 

@@ -104,8 +104,9 @@ class Decoder:
 
     @property
     def kind(self) -> BlockKind:
-        """That of most blocks."""
-        return self.block_kinds[Counter(self.block_order).most_common(1)[0][0]]
+        """The kind that most blocks have."""
+        [(number, _)] = Counter(self.block_order).most_common(1)
+        return self.block_kinds[number]
 
     @property
     def n_windowed(self) -> int:
@@ -115,15 +116,22 @@ class Decoder:
 
     @property
     def by_kind(self) -> tuple[Decoder, ...]:
-        """For every kind the decoder if all blocks were of it."""
-        return tuple(self._alike(kind) for kind in self.kinds) if self.kinds else (self,)
+        """For every kind a decoder all of whose blocks are of this kind."""
+        if not self.kinds:
+            return (self,)
+        return tuple(self._alike(kind) for kind in self.kinds)
 
     def _alike(self, kind: BlockKind) -> Decoder:
+        """The decoder with blocks of one kind only, and with the sizes of this kind."""
         attention, feed_forward = kind.attention, kind.feed_forward
         made = replace(self, checkpoint=self.checkpoint._replace(unlike=kind.unlike), kinds=(kind,), order=())
         if isinstance(attention, LinearAttention):
-            sizes = attention.n_value_heads, attention.n_key_heads, attention.value_size
-            made = replace(made, n_heads=sizes[0], n_kv_heads=sizes[1], head_size=sizes[2])
+            made = replace(
+                made,
+                n_heads=attention.n_value_heads,
+                n_kv_heads=attention.n_key_heads,
+                head_size=attention.value_size,
+            )
         elif attention is not None:
             n_kv_heads = getattr(attention, "n_kv_heads", attention.n_heads)
             head_size = attention.output_size // attention.n_heads
@@ -135,12 +143,16 @@ class Decoder:
     def of_kinds(self, blocks: tuple[BlockKind, ...]) -> Decoder:
         """The decoder with these blocks, and the sizes of the kind that most have."""
         kinds = tuple(dict.fromkeys(blocks))
-        order = tuple(map(kinds.index, blocks))
-        made = replace(self, kinds=kinds, order=order if len(kinds) > 1 else ())
+        order: tuple[int, ...] = ()
+        if len(kinds) > 1:
+            order = tuple(map(kinds.index, blocks))
+        made = replace(self, kinds=kinds, order=order)
         of_most = made._alike(made.kind)
         experts = next((kind.feed_forward for kind in kinds if isinstance(kind.feed_forward, Experts)), None)
-        made = replace(of_most, kinds=made.kinds, order=made.order, experts=of_most.experts or experts)
-        return replace(made, kinds=()) if replace(made, kinds=()).block_kinds == kinds else made
+        made = replace(of_most, kinds=kinds, order=order, experts=of_most.experts or experts)
+        # Where the sizes say all about the blocks, the kinds are left out: equal decoders then compare as equal.
+        plain = replace(made, kinds=())
+        return plain if plain.block_kinds == kinds else made
 
     @property
     def attention_size(self) -> int:
@@ -161,27 +173,27 @@ class Decoder:
         return self.kind.part_weights(self.hidden_size, tensor_parallel)
 
     def part_formats(self, weights: WeightFormat) -> dict[BlockPart, PartFormat]:
-        """The formats of the matrices of a block that is served with `weights`: those of the checkpoint, if it has it.
+        """The formats of the matrices of a block that is served with `weights`.
 
-        An engine that makes another format makes it of all matrices.
+        If the checkpoint has this format, parts may have others. An engine that converts the weights converts all.
         """
-        checkpoint, kind = self.checkpoint, self.kind
-        is_made = weights is not checkpoint.weights
-        every = PartFormat(weights, None if is_made else checkpoint.group_size)
-        return dict.fromkeys(self.part_weights(1), every) | ({} if is_made else dict(kind.unlike))
+        parts = self.part_weights(1)
+        if weights is not self.checkpoint.weights:
+            return dict.fromkeys(parts, PartFormat(weights, None))
+        return dict.fromkeys(parts, PartFormat(weights, self.checkpoint.group_size)) | dict(self.kind.unlike)
 
     @property
     def n_weights(self) -> int:
         """All weights: embedding, blocks, the last norm, and a head of its own."""
-        of_kind = [
-            sum(kind.part_weights(self.hidden_size, 1).values()) + kind.unsplit_weights(self.hidden_size)
-            for kind in self.block_kinds
-        ]
+        of_kind = []
+        for kind in self.block_kinds:
+            parts = kind.part_weights(self.hidden_size, 1)
+            of_kind.append(sum(parts.values()) + kind.unsplit_weights(self.hidden_size))
         of_blocks = sum(of_kind[number] for number in self.block_order)
         return of_blocks + self.hidden_size + self.table_weights * (2 - self.is_tied)
 
     def cached_bytes(self, tensor_parallel: int, kv_cache: WeightFormat, n_tokens: int) -> float:
-        """What a sequence of so many tokens holds on one GPU of a group, of all blocks."""
+        """Bytes that a sequence of `n_tokens` holds on one GPU of a group, over all blocks."""
         of_kind = [kind.cached_bytes(tensor_parallel, kv_cache, n_tokens) for kind in self.block_kinds]
         return sum(of_kind[number] for number in self.block_order)
 

@@ -51,15 +51,19 @@ class Exchange:
     def receive_cycles(self, device: int, start: int, stop: int) -> int:
         """Cycles of the reference clock in which a device receives what the stage `[start, stop)` reads."""
         inside = range(start, stop)
-        uses = (use for use in self.tensors if use.producer not in inside)
-        n_bytes = sum(use.n_bytes for use in uses if any(layer in inside for layer in use.consumers))
+        n_bytes = 0
+        for use in self.tensors:
+            if use.producer not in inside and any(layer in inside for layer in use.consumers):
+                n_bytes += use.n_bytes
         return self.receive_links[device].load_cycles(n_bytes, self.clock_hz)
 
     def send_cycles(self, device: int, start: int, stop: int) -> int:
         """Cycles of the reference clock in which a device sends what the stage `[start, stop)` makes for others."""
         inside = range(start, stop)
-        uses = (use for use in self.tensors if use.producer in inside)
-        n_bytes = sum(use.n_bytes for use in uses if not all(layer in inside for layer in use.consumers))
+        n_bytes = 0
+        for use in self.tensors:
+            if use.producer in inside and any(layer not in inside for layer in use.consumers):
+                n_bytes += use.n_bytes
         return self.send_links[device].load_cycles(n_bytes, self.clock_hz)
 
     def range_bytes(self, cuts: Sequence[int]) -> tuple[IntArray, IntArray]:
@@ -79,8 +83,10 @@ class Exchange:
         n_blocks = len(cuts) - 1
         received, sent = np.zeros((2, n_blocks + 2, n_blocks + 2), dtype=np.int64)
         for producer, consumers, n_bytes in self._by_block(cuts):
-            nearest = [c for c in consumers if c <= producer][-1:], [c for c in consumers if c >= producer][:1]
-            before, after = nearest[0][0] if nearest[0] else -1, nearest[1][0] if nearest[1] else n_blocks
+            # The nearest readers on both sides of the producer; ranges between them hold the producer only.
+            before = max((consumer for consumer in consumers if consumer <= producer), default=-1)
+            after = min((consumer for consumer in consumers if consumer >= producer), default=n_blocks)
+            # A range counts for its first reader, so that a tensor counts once.
             for previous, consumer in zip((-1, *consumers), consumers, strict=False):
                 _add(received, (previous + 1, consumer), (consumer + 1, n_blocks), n_bytes)
             _add(received, (0, producer), (producer + 1, n_blocks), -n_bytes)  # holds the producer,

@@ -1,4 +1,4 @@
-"""How matrices of a decoder are stored: `WeightFormat`, `PartFormat`, by part of a block, `BlockPart`."""
+"""The formats of the matrices of a decoder: `WeightFormat`, and by part of a block (`BlockPart`) `PartFormat`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class WeightFormat(StrEnum):
-    """How the matrices of the blocks are stored and multiplied; embedding, norms and head stay bf16."""
+    """The format in which the matrices of blocks are stored and multiplied; embedding, norms and head stay bf16."""
 
     BF16 = "bf16"
     FP8 = "fp8"
@@ -51,11 +51,11 @@ class BlockPart(StrEnum):
 
 
 class PartFormat(NamedTuple):
-    """How the matrices of a part are stored.
+    """The format in which the matrices of a part of a block are stored.
 
     Attributes:
-        weights: their format.
-        group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
+        weights: the format of the weights.
+        group_size: how many neighbouring weights of a row share a scale; None for one scale a row, or no scales.
     """
 
     weights: WeightFormat = WeightFormat.BF16
@@ -68,8 +68,9 @@ class PartFormat(NamedTuple):
         >>> PartFormat(WeightFormat.INT4, 128).n_bytes, PartFormat(WeightFormat.FP8, None).n_bytes
         (0.515625, 1.0)
         """
-        has_scales = self.weights in (WeightFormat.INT4, WeightFormat.INT8) and self.group_size
-        return self.weights.n_bytes + (2 / self.group_size if has_scales and self.group_size else 0.0)
+        if self.weights in (WeightFormat.INT4, WeightFormat.INT8) and self.group_size:
+            return self.weights.n_bytes + 2 / self.group_size
+        return self.weights.n_bytes
 
 
 PartFormats = tuple[tuple[BlockPart, PartFormat], ...]

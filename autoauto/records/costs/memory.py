@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from operator import mul
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -64,8 +63,11 @@ def device_memory(stages: Sequence[StageBytes[int]], in_flight: IntArray) -> lis
     """
     memories: list[dict[str, int]] = [{} for _ in stages]
     for memory, (exclusive, shared, moving) in zip(memories, _addends(stages, in_flight), strict=True):
-        by_name = ((category(key), n_bytes) for key, n_bytes in shared.items())
-        for name, n_bytes in (*exclusive.items(), *by_name, *moving.items()):
+        memory.update(exclusive)
+        for key, n_bytes in shared.items():
+            name = category(key)
+            memory[name] = memory.get(name, 0) + n_bytes
+        for name, n_bytes in moving.items():
             memory[name] = memory.get(name, 0) + n_bytes
     return memories
 
@@ -77,8 +79,12 @@ def device_bytes(stages: Sequence[StageBytes[Amount]], in_flight: IntArray) -> A
     >>> device_bytes([one, one._replace(temporary_bytes=7)], np.array([[3, 1], [2, 2]]))
     33
     """
-    every = chain.from_iterable(_addends(stages, in_flight))
-    total: Amount = sum(chain.from_iterable(n_bytes.values() for n_bytes in every))
+    n_bytes: list[Any] = []
+    for exclusive, shared, moving in _addends(stages, in_flight):
+        n_bytes += exclusive.values()
+        n_bytes += shared.values()
+        n_bytes += moving.values()
+    total: Amount = sum(n_bytes)
     return total
 
 
@@ -120,8 +126,10 @@ def _addends(
     working = [stage.temporary_bytes - stage.entry_bytes for stage in stages]
     counts: Any
     largest: Any
+    # The moment in which the stash is largest, and the stage that works with most memory besides it.
     if isinstance(entries[0], np.ndarray):
-        counts, largest = in_flight[(in_flight @ np.array(entries)).argmax(axis=0)].T, np.array(working).argmax(axis=0)
+        counts = in_flight[(in_flight @ np.array(entries)).argmax(axis=0)].T
+        largest = np.array(working).argmax(axis=0)
     else:
         counts = max(in_flight.tolist(), key=lambda moment: sum(map(mul, moment, entries)))
         largest = max(range(len(stages)), key=working.__getitem__)
@@ -129,6 +137,7 @@ def _addends(
     for index, (stage, count) in enumerate(zip(stages, counts, strict=True)):
         runs = largest == index
         own = runs & (count > 0)  # whether its entry for the current micro-batch is part of the temporary bytes
+        # Products with truth values, as both may be arrays: only the stage that runs has temporary bytes.
         temporary = runs * (stage.temporary_bytes - stage.entry_bytes) + own * stage.entry_bytes
         once = {key: n_bytes for key, n_bytes in stage.shared_bytes.items() if key not in stored}
         yield stage.exclusive_bytes, once, {TEMPORARY: temporary, STASH: (count - own) * stage.entry_bytes}
@@ -189,7 +198,10 @@ class SharedMemory(NamedTuple):
 
     def of(self, *ranges: tuple[int, int]) -> set[int]:
         """The keys that ranges need together."""
-        return {key for start, stop in ranges for keys in self.keys[start:stop] for key in keys}
+        keys: set[int] = set()
+        for start, stop in ranges:
+            keys.update(*self.keys[start:stop])
+        return keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,8 +298,10 @@ class RangeMemory:
 
     def exclusive(self, *categories: str) -> RangeBytes:
         """The exclusive bytes of a range over these categories."""
-        columns = (self.exclusive_prefix_bytes[name] for name in categories if name in self.exclusive_prefix_bytes)
-        prefix = sum(columns, np.zeros_like(self.activation_prefix_bytes))
+        prefix = np.zeros_like(self.activation_prefix_bytes)
+        for name in categories:
+            if name in self.exclusive_prefix_bytes:
+                prefix = prefix + self.exclusive_prefix_bytes[name]
         return RangeBytes(prefix, prefix)
 
     def together(self, ranges: Sequence[tuple[int, int]]) -> int:

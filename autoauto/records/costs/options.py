@@ -48,35 +48,35 @@ class Session(HasKnobs, ABC):
 
     @property
     def n_beside(self) -> int:
-        """Devices of the cluster that a configuration takes beside those of its pipelines."""
+        """Number of devices of the cluster that a configuration uses outside its pipelines."""
         return 0
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is assumed of configurations with it, a sentence each."""
+        """The assumptions about configurations with this session, a sentence each."""
         return ()
 
     def kind_beside(self, cluster: Cluster) -> str:
-        """The name of these devices where a cluster has several kinds; else empty."""
+        """The kind of the `n_beside` devices where a cluster has several kinds; else empty."""
         return ""
 
     @property
     def computes_in(self) -> Precision | None:
-        """The format of products; None where it is that of weights and activations."""
+        """The format in which products are computed; None for the format of weights and activations."""
         return None
 
     @property
     def n_parts(self) -> int:
-        """Equal parts of a micro-batch that a device computes at the same time."""
+        """The number of equal parts of a micro-batch that a device computes at the same time."""
         return 1
 
     def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
-        """The sizes of a micro-batch with which it may compute."""
+        """The sizes of a micro-batch that the session can compute."""
         return [size for size in sizes if size % self.n_parts == 0]
 
     @property
     def is_possible(self) -> bool:
-        """Whether the values go together."""
+        """True if the values of all knobs go together."""
         return not self.conflict
 
     @property
@@ -121,10 +121,10 @@ class Session(HasKnobs, ABC):
         return sessions[0]
 
     def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
-        """Refuse a number of devices of a pipeline, or in phases, for which the session is not.
+        """Refuse a number of devices of a pipeline, or a way to use them, that the session does not support.
 
         Raises:
-            Mismatch: it is for others.
+            Mismatch: the session does not support it.
         """
 
     def bound_bytes(self, device: Device) -> float:

@@ -20,7 +20,7 @@ class RateBound(NamedTuple):
 
 
 class RateLine(NamedTuple):
-    """What some replicas give at several rates.
+    """Results of a number of replicas at several request rates.
 
     Attributes:
         n_replicas: how many there are.
@@ -38,17 +38,22 @@ class RateLine(NamedTuple):
 
     @property
     def beyond(self) -> int | None:
-        """The place of the lowest rate that is too high; None where none is.
+        """The index of the lowest rate that is too high; None if no rate is.
 
         >>> line = RateLine(1, (1.0, 2.0, 3.0), (True, False, False), {"ttft_s": (0.1, 0.2, 0.3)})
         >>> line.beyond, line.highest
         (1, 1.0)
         """
-        return self.keeps.index(False) if False in self.keeps else None
+        if False not in self.keeps:
+            return None
+        return self.keeps.index(False)
 
     @property
     def highest(self) -> float | None:
-        """The rate up to which replicas keep up and keep all bounds; None where the lowest or none is too high."""
+        """The highest rate with which replicas keep up and keep all bounds, of rates below one that is too high.
+
+        None if the lowest rate is too high, or none is.
+        """
         return self.requests_per_s[self.beyond - 1] if self.beyond else None
 
 
@@ -82,7 +87,14 @@ class RateCurves(NamedTuple):
         plain = json.loads(text)
         lines = []
         for line in plain["lines"]:
-            columns = {name: tuple(column) for name, column in line["values"].items()}
-            lists = {name: tuple(line[name]) for name in ("requests_per_s", "keeps", "broken")}
-            lines.append(RateLine(line["n_replicas"], values=columns, **lists))
-        return RateCurves(tuple(lines), tuple(RateBound(*bound) for bound in plain["bounds"]), plain["knobs"])
+            lines.append(
+                RateLine(
+                    n_replicas=line["n_replicas"],
+                    requests_per_s=tuple(line["requests_per_s"]),
+                    keeps=tuple(line["keeps"]),
+                    values={name: tuple(column) for name, column in line["values"].items()},
+                    broken=tuple(line["broken"]),
+                )
+            )
+        bounds = tuple(RateBound(*bound) for bound in plain["bounds"])
+        return RateCurves(tuple(lines), bounds, plain["knobs"])

@@ -50,17 +50,21 @@ class ActivationStash:
         """The first checkpoint at which a stage that recomputes stashes a tensor; None where it does at none."""
         entry = self.passes.graph.tensors[tensor]
         after = bisect_right(self.checkpoints, entry.producer)
-        is_alive = after < len(self.checkpoints) and self.checkpoints[after] <= entry.last_use
-        return self.checkpoints[after] if is_alive else None
+        if after < len(self.checkpoints) and self.checkpoints[after] <= entry.last_use:
+            return self.checkpoints[after]
+        return None
 
     def within(self, layers: LayerRange) -> ActivationStash:
         """The stash of a range of layers that is a stage: of the checkpoints those inside it."""
-        return replace(self, checkpoints=tuple(each for each in self.checkpoints if layers.start <= each < layers.stop))
+        inside = [boundary for boundary in self.checkpoints if layers.start <= boundary < layers.stop]
+        return replace(self, checkpoints=tuple(inside))
 
 
 def stash_of(graph: LayerGraph, options: CompileOptions) -> ActivationStash:
     """The stashed activations of a model that is compiled with these options."""
-    return _in_training(graph) if options.training else ActivationStash(Derivative(graph, frozenset()))
+    if options.training:
+        return _in_training(graph)
+    return ActivationStash(Derivative(graph, frozenset()))
 
 
 @lru_cache(maxsize=256)  # a model has one, and each of its kinds of layers alone
@@ -75,13 +79,17 @@ def checkpoints(graph: LayerGraph) -> tuple[int, ...]:
     the boundaries at which fewer bytes are alive than at a neighbour or as many.
     """
     n_layers = len(graph)
-    alive, stashed = _alive_bytes(graph), list(accumulate(_stashed_bytes(graph), initial=0))
+    alive = _alive_bytes(graph)
+    stashed = list(accumulate(_stashed_bytes(graph), initial=0))
     narrow = [i for i in range(1, n_layers) if alive[i] <= min(alive[i - 1 : i + 2])]
     ends = [0, *narrow, n_layers]
-    weights, sums = [0, *(alive[i] for i in narrow), 0], [stashed[i] for i in ends]
+    weights = [0, *[alive[i] for i in narrow], 0]
+    sums = [stashed[i] for i in ends]
     best, limit = _Choice(0, stashed[-1], ()), stashed[-1] - 1
+    # Smaller and smaller segments need more and more checkpoints, until these alone need as much as the best.
     while (choice := _fewest_bytes(weights, sums, limit)) is not None and choice.stored_bytes < best.n_bytes:
-        best, limit = min(best, choice, key=lambda each: each.n_bytes), choice.largest_bytes - 1
+        best = min(best, choice, key=lambda each: each.n_bytes)
+        limit = choice.largest_bytes - 1
     return tuple(ends[position] for position in best.positions)
 
 
@@ -105,12 +113,14 @@ def _fewest_bytes(weights: Sequence[int], sums: Sequence[int], limit: int) -> _C
     """
     fewest, before, window = [0] * len(sums), [-1] * len(sums), deque([0])
     for position in range(1, len(sums)):
+        # A segment that is too long for this position is too long for all later ones.
         while window and sums[position] - sums[window[0]] > limit:
             window.popleft()
         if not window:
             return None
         before[position] = window[0]
         fewest[position] = fewest[window[0]] + weights[position]
+        # Earlier candidates with no fewer bytes leave the window before this one: they are never the best again.
         while window and fewest[window[-1]] >= fewest[position]:
             window.pop()
         window.append(position)
@@ -123,8 +133,11 @@ def _fewest_bytes(weights: Sequence[int], sums: Sequence[int], limit: int) -> _C
 
 def _alive_bytes(graph: LayerGraph) -> list[int]:
     """Bytes of the activations that are alive at every boundary, of one sample."""
+    activations: set[int] = set()
+    for layer in graph.layers:
+        activations.update(layer.inputs, layer.outputs)
     change = [0] * (len(graph) + 2)
-    for index in {index for layer in graph.layers for index in (*layer.inputs, *layer.outputs)}:
+    for index in activations:
         tensor = graph.tensors[index]
         if tensor.last_use > tensor.producer:
             n_bytes = tensor.n_bytes(1, Precision.FP16)

@@ -28,7 +28,7 @@ class TargetWords(NamedTuple):
     has_auto_pipeline: bool = True
 
     def name(self, knob: str) -> str:
-        """What a knob is called.
+        """The name by which a knob is shown.
 
         >>> words = TargetWords(names=(("n_ipu", "stages"),))
         >>> words.name("n_ipu"), words.name("batch_size"), TargetWords().name("batch_size")
@@ -39,15 +39,16 @@ class TargetWords(NamedTuple):
         return dict(self.names).get(knob, knob.replace("_", " "))
 
     def single(self, n_units: int) -> str:
-        """A device of so many units.
+        """A device of `n_units` units, in words.
 
         >>> TargetWords("session", "core", is_unit_alone=False).single(1), TargetWords("group", "GPU").single(1)
         ('session of 1 core', 'GPU')
         """
-        return f"{self.device}{self.size(n_units)}" if self.size(n_units) else self.unit
+        size = self.size(n_units)
+        return f"{self.device}{size}" if size else self.unit
 
     def replicas(self, n: int, n_units: int) -> str:
-        """Single devices side by side.
+        """`n` devices side by side, in words.
 
         >>> TargetWords("session", "core", False).replicas(4, 1), TargetWords("group", "GPU").replicas(4, 1)
         ('4 sessions of 1 core', '4 replicas of one GPU')
@@ -56,11 +57,12 @@ class TargetWords(NamedTuple):
         return f"{n} {self.device}s{size}" if size else f"{n} replicas of one {self.unit}"
 
     def size(self, n_units: int) -> str:
-        """The units of a device, with a blank before; empty where a device is one of them.
+        """The number of units of a device in words, after a blank; empty where a device is one unit.
 
         >>> TargetWords("session", "core").size(2), TargetWords("session", "core").size(1)
         (' of 2 cores', '')
         """
         if n_units == 1 and self.is_unit_alone:
             return ""
-        return f" {self.joint} {n_units} {self.unit}{'s' if n_units > 1 else ''}"
+        plural = "s" if n_units > 1 else ""
+        return f" {self.joint} {n_units} {self.unit}{plural}"

@@ -9,10 +9,11 @@ import dataclasses
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
+from itertools import chain
 from operator import or_
 from sys import float_info
 from types import UnionType
-from typing import Annotated, Any, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, inspect
@@ -43,12 +44,12 @@ def stored_form(
         without: fields that are not read.
         kinds: types of fields that are stored with another type than that of the record.
     """
-    hints = get_type_hints(record)
-    fields = [
-        (name, kinds.get(name) or _limited(hint), msgspec.field(name=(names or {}).get(name)))
-        for name, hint in hints.items()
-        if name not in without
-    ]
+    stored_names = names or {}
+    fields = []
+    for name, hint in get_type_hints(record).items():
+        if name not in without:
+            kind = kinds.get(name) or _limited(hint)
+            fields.append((name, kind, msgspec.field(name=stored_names.get(name))))
     return msgspec.defstruct(f"Stored{record.__name__}", fields)
 
 
@@ -63,7 +64,10 @@ def table_form(record: type, **kinds: Any) -> type[msgspec.Struct]:
     fields: list[Any] = []
     for each in dataclasses.fields(record):
         kind = kinds.get(each.name) or _limited(hints[each.name], _OF_TABLES)
-        fields.append((each.name, kind) if each.default is dataclasses.MISSING else (each.name, kind, each.default))
+        if each.default is dataclasses.MISSING:
+            fields.append((each.name, kind))
+        else:
+            fields.append((each.name, kind, each.default))
     return msgspec.defstruct(f"{record.__name__}Table", fields, forbid_unknown_fields=True)
 
 
@@ -87,7 +91,9 @@ def _limited(hint: Any, limits: Mapping[Any, Any] = _OF_FILES) -> Any:
 
 def brief(value: object) -> str:
     """A value in a message, in at most 80 characters."""
-    shown = f"an object with {', '.join(map(str, value)) or 'no field'}" if isinstance(value, dict) else repr(value)
+    shown = repr(value)
+    if isinstance(value, dict):
+        shown = f"an object with {', '.join(map(str, value)) or 'no field'}"
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
 
@@ -106,9 +112,11 @@ def to_other(kind: Any, value: Any) -> Any:
 
     if (get_origin(kind) or kind) is not np.ndarray:
         raise TypeError(f"{kind} is no type of a file")
-    arguments = get_args(kind)
+    dtype = None
+    if arguments := get_args(kind):  # the shape, and the type of an element
+        dtype = get_args(arguments[1])[0]
     try:
-        return np.array([*value], dtype=get_args(arguments[1])[0] if arguments else None)
+        return np.array(list(value), dtype=dtype)
     except (TypeError, ValueError, OverflowError):
         raise BadInput(f"a column must be a list of numbers, got {brief(value)}; correct it there") from None
 
@@ -132,15 +140,21 @@ class MisfitError(Exception):
 def misfit_of(kind: Any, document: Any, error: msgspec.ValidationError) -> MisfitError:
     """The error of msgspec in our form: where the value lies, what it must be, what it is."""
     path = _PATH.search(str(error))
-    value, described, location = document, inspect.type_info(kind), cast(Location, [])
+    value, described = document, inspect.type_info(kind)
+    location: Location = []
     for name, index in _STEP.findall(path["path"] if path else ""):
-        step: Any = _wrong_key(kind, document, value) if index == "..." else int(index) if index else name
+        step: Any = name
+        if index == "...":
+            step = _wrong_key(kind, document, value)
+        elif index:
+            step = int(index)
         value = value[step] if isinstance(value, dict | list | tuple) else getattr(value, str(step))
         described = _part(described, step)
         location.append(step)
     subject = location_text(location)
     if error.__cause__ is not None:  # of a __post_init__
-        return MisfitError(location, f"{subject}: {error.__cause__}" if location else str(error.__cause__))
+        reason = str(error.__cause__)
+        return MisfitError(location, f"{subject}: {reason}" if location else reason)
     if field := _FIELD.match(_PATH.sub("", str(error))):
         if field[1] == "missing required":
             return MisfitError(location, f"{subject} must have the field {field[2]}, got {brief(value)}; add it")
@@ -153,7 +167,10 @@ def misfit_of(kind: Any, document: Any, error: msgspec.ValidationError) -> Misfi
 
 
 def _wrong_key(kind: Any, document: Any, mapping: dict[str, Any]) -> str:
-    """The key of the value that msgspec refuses in an object, of which it names none; only that value is left in it."""
+    """The key of the value that msgspec refuses in an object; only this value is left in the object.
+
+    The error of msgspec names no key, so the document is read again with each of the values alone.
+    """
     for key, value in list(mapping.items()):
         others = dict(mapping)
         mapping.clear()
@@ -201,7 +218,7 @@ def _choices(described: inspect.Type) -> list[str]:
         case inspect.LiteralType(values=values):
             return list(map(str, values))
         case inspect.UnionType(types=types):
-            return [choice for member in types for choice in _choices(member)]
+            return list(chain.from_iterable(map(_choices, types)))
     return []
 
 
@@ -254,13 +271,18 @@ def _length(items: inspect.CollectionType) -> str:
 
 
 def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
+    """The bounds of a number in words; the largest float is no bound."""
     minimum, most = number.ge, number.le
-    end = None if most is None or most == float_info.max else "2**53" if most == MAX_NUMBER else f"{most:g}"
+    end = ""
+    if most == MAX_NUMBER:
+        end = "2**53"
+    elif most is not None and most != float_info.max:
+        end = f"{most:g}"
     if number.gt is not None:
-        return f" above {number.gt:g}{f', at most {end}' if end else ''}"
+        return f" above {number.gt:g}" + (f", at most {end}" if end else "")
     if minimum is None or minimum == -float_info.max:
         return f" of at most {end}" if end else ""
-    return f" from {minimum:g}{f' to {end}' if end else ''}"
+    return f" from {minimum:g}" + (f" to {end}" if end else "")
 
 
 def _hint(word: str, known: Sequence[str]) -> str:

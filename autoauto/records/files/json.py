@@ -129,9 +129,11 @@ def _parsed(data: bytes | str, where: str) -> Any:
     except RecursionError:
         raise BadInput(f"{where} must be JSON, got lists or objects that are nested too deeply; correct it") from None
     except ValueError as error:  # also UnicodeDecodeError, and numbers that no reader can hold
-        position = _BYTE.search(str(error))
-        line = content[: int(position[1])].count(b"\n") + 1 if position else 0
-        location = f"{where}, line {line}" if line > 1 else where
+        location = where
+        if position := _BYTE.search(str(error)):
+            line = content[: int(position[1])].count(b"\n") + 1
+            if line > 1:  # most JSON is one line
+                location = f"{where}, line {line}"
         raise BadInput(f"{location} must be JSON: {_BYTE.sub('', str(error))}; correct it there") from error
 
 
@@ -151,10 +153,10 @@ def checked_schema(content: Any, schema: int, *, may_lack_it: bool = False) -> d
 
 
 def converted(kind: type[Value], plain: Any, form: type[msgspec.Struct] | None = None) -> Value:
-    """A plain value as one of a type.
+    """Convert a plain value to a type.
 
     Raises:
-        MisfitError: it is not.
+        MisfitError: the value does not fit the type.
     """
     try:
         return _checked(kind, plain, form)

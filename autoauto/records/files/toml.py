@@ -111,9 +111,11 @@ def depth_of(document: object) -> int:
     (0, 3)
     """
     depth, level = 0, [document]
-    while level := [each for each in level if isinstance(each, dict | list)]:
-        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+    while nested := [value for value in level if isinstance(value, dict | list)]:
         depth += 1
+        level = []
+        for value in nested:
+            level += value.values() if isinstance(value, dict) else value
     return depth
 
 

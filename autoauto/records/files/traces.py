@@ -59,27 +59,33 @@ def read_trace(path: Path) -> Trace:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise BadInput(f"a trace must be a text in UTF-8, {path} is none") from None
-    is_json = text.lstrip().startswith("{")
-    rows = list(islice(_json_rows(path, text) if is_json else _csv_rows(path, text), MAX_REQUESTS + 1))
+    read_rows = _json_rows if text.lstrip().startswith("{") else _csv_rows
+    rows = list(islice(read_rows(path, text), MAX_REQUESTS + 1))
     if len(rows) > MAX_REQUESTS:
         raise BadInput(f"a trace has at most {MAX_REQUESTS:,} requests, {path} has more; try a part of it")
     arrivals = sorted((row for row in rows if row.n_output > 0), key=lambda row: row.time_s)
     if len(arrivals) < 2 or arrivals[-1].time_s <= arrivals[0].time_s:
         raise BadInput(f"a trace must have two requests or more at different times, got {len(arrivals)} in {path}")
     start = arrivals[0].time_s
-    blocks = tuple(each.blocks for each in arrivals)
-    n_input, room = np.array([each.n_input for each in arrivals]), BLOCK_TOKENS * sum(map(len, blocks))
+    blocks = tuple(arrival.blocks for arrival in arrivals)
+    n_input = np.array([arrival.n_input for arrival in arrivals])
+    all_blocks_tokens = BLOCK_TOKENS * sum(map(len, blocks))  # room for all of them: nothing is lost from the cache
     requests = Requests(
-        np.array([each.time_s - start for each in arrivals]),
-        n_input,
-        np.array([each.n_output for each in arrivals]),
-        cached_tokens(blocks, n_input, [room]),
+        arrival_s=np.array([arrival.time_s - start for arrival in arrivals]),
+        input_tokens=n_input,
+        output_tokens=np.array([arrival.n_output for arrival in arrivals]),
+        cached_tokens=cached_tokens(blocks, n_input, [all_blocks_tokens]),
     )
-    return Trace(hashlib.sha256(content).hexdigest()[:16], requests, blocks if room else (), len(rows) - len(arrivals))
+    return Trace(
+        digest=hashlib.sha256(content).hexdigest()[:16],
+        requests=requests,
+        blocks=blocks if all_blocks_tokens else (),
+        n_left_out=len(rows) - len(arrivals),
+    )
 
 
 def _content(path: Path) -> bytes:
-    """What the file holds, unpacked, so that a compressed copy is the same trace."""
+    """The bytes of the file, unpacked: a compressed copy is the same trace."""
     try:
         with path.open("rb") as file:
             is_packed = file.read(2) == b"\x1f\x8b"

@@ -63,18 +63,20 @@ def uploaded_file(what: str, name: str) -> str:
 
 
 def upload_title(name: str | None) -> str | None:
-    """What an uploaded model is called in texts: the name of its file without the ending; None for another model.
+    """The name of an uploaded model in texts: that of its file without the ending; None for a model by name or path.
 
     >>> upload_title("sha256:" + 64 * "a"), upload_title("resnet50")
     ('upload-aaaaaaaa', None)
     """
     match = UPLOADED.fullmatch(name or "")
-    return Path(_names.get(match[1], f"upload-{match[1][:8]}")).stem if match else None
+    if match is None:
+        return None
+    return Path(_names.get(match[1], f"upload-{match[1][:8]}")).stem
 
 
 @contextmanager
 def uploads_called(names: Mapping[str, str]) -> Iterator[None]:
-    """Within the context files are called so, by their digests."""
+    """A context in which texts name uploaded files by `names`, from digest to name."""
     _names.update(names)
     try:
         yield
@@ -83,7 +85,7 @@ def uploads_called(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def named_uploads(text: str) -> str:
-    """A text in which uploaded files have the names by which they are called here; others keep their digests.
+    """Replace the digests of uploaded files in a text by the names of `uploads_called`; unknown digests stay.
 
     >>> with uploads_called({64 * "a": "net.onnx"}):
     ...     named_uploads(f"autoauto measure sha256:{64 * 'a'} --batch-size 4")

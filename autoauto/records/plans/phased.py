@@ -230,8 +230,8 @@ class Phase:
 
     def cycles(self, io_mode: IoMode, steps: int) -> int:
         """All steps: the variables once, then the loop."""
-        parts = (np.array([part]) for part in (self.load_cycles, self.compute_cycles, self.store_cycles))
-        return self.variable_cycles + int(loop_cycles(io_mode, steps, *parts)[0])
+        load, compute, store = np.array([[self.load_cycles], [self.compute_cycles], [self.store_cycles]])
+        return self.variable_cycles + int(loop_cycles(io_mode, steps, load, compute, store)[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +296,7 @@ class PhasedPlan(Displayed):
 
     @property
     def parts(self) -> tuple[Phase, ...]:
-        """The parts with memory of their own: the phases. Those of a `Plan` are its stages."""
+        """The parts with memory of their own: the phases, as the stages are of a `Plan`."""
         return self.phases
 
     @property
@@ -312,8 +312,10 @@ class PhasedPlan(Displayed):
     @property
     def transfer_cycles(self) -> int:
         """Loads and stores of all phases in all steps, variables once."""
-        moved = (phase.variable_cycles + self.steps * (phase.load_cycles + phase.store_cycles) for phase in self.phases)
-        return sum(moved)
+        cycles = 0
+        for phase in self.phases:
+            cycles += phase.variable_cycles + self.steps * (phase.load_cycles + phase.store_cycles)
+        return cycles
 
     @property
     def cost_cycles(self) -> int:
@@ -349,5 +351,7 @@ class PhasedPlan(Displayed):
 
     def samples_per_s(self, batch_size: int, clock_hz: float, *, naive: bool = False) -> float:
         """Throughput of all replicas."""
-        cycles = max(self.naive_cycles, self.cost_cycles) if naive else self.cost_cycles
+        cycles = self.cost_cycles
+        if naive:
+            cycles = max(cycles, self.naive_cycles)
         return samples_per_s(batch_size * self.steps * self.n_replicas, cycles, clock_hz)

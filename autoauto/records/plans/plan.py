@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import ClassVar
 
 from autoauto.records.display import Displayed
@@ -115,18 +115,24 @@ class Plan(Displayed):
     @property
     def replica_numbers(self) -> tuple[tuple[int, ...], ...]:
         """For each of `plans` the replicas that have it, counted in the order of their first devices."""
-        firsts = sorted(devices[0] for plan in self.plans for devices in plan.placement)
-        return tuple(tuple(firsts.index(devices[0]) for devices in plan.placement) for plan in self.plans)
+        firsts: list[MachineDevice] = []
+        for plan in self.plans:
+            firsts += [devices[0] for devices in plan.placement]
+        numbers = {first: number for number, first in enumerate(sorted(firsts))}
+        return tuple(tuple(numbers[devices[0]] for devices in plan.placement) for plan in self.plans)
 
     @property
     def n_devices(self) -> int:
         """Number of devices of all stages."""
-        return len({device for stage in self.stages for device in stage.devices})
+        devices: set[int] = set()
+        for stage in self.stages:
+            devices.update(stage.devices)
+        return len(devices)
 
     @property
     def parts(self) -> tuple[Stage, ...]:
-        """The parts with memory of their own: the stages of all plans. Those of a `PhasedPlan` are its phases."""
-        return tuple(stage for plan in self.plans for stage in plan.stages)
+        """The parts with memory of their own: the stages of all plans. The parts of a `PhasedPlan` are its phases."""
+        return tuple(chain.from_iterable(plan.stages for plan in self.plans))
 
     @property
     def partition(self) -> tuple[int, ...]:
@@ -150,7 +156,7 @@ class Plan(Displayed):
 
     @property
     def balance(self) -> float:
-        """Mean compute cycles of a device divided by those of the slowest."""
+        """Mean compute cycles of a device divided by the cycles of the slowest device."""
         work = self.device_compute_cycles.values()
         return sum(work) / max(len(work) * max(work), 1)
 
@@ -170,7 +176,8 @@ class Plan(Displayed):
         """The stages on devices whose transfer must shrink for the cost to fall."""
         if self.period is not Period.DUPLEX:
             return self._bottlenecks(self.device_transfer_cycles)
-        return self._bottlenecks({d: max(self._receive_cycles[d], self._send_cycles[d]) for d in self._send_cycles})
+        receive, send = self._receive_cycles, self._send_cycles
+        return self._bottlenecks({device: max(receive[device], send[device]) for device in send})
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -181,8 +188,10 @@ class Plan(Displayed):
     def excess_bytes(self) -> int:
         """Bytes by which the tightest device of all replicas exceeds its limit; negative if bytes are free."""
         used = self._by_device(lambda stage: stage.total_bytes * stage.n_replicas)
-        own = max(used[stage.device] - stage.limit_bytes for stage in self.stages)
-        return max(own, *(other.excess_bytes for other in self.other_plans), own)
+        excess = max(used[stage.device] - stage.limit_bytes for stage in self.stages)
+        for other in self.other_plans:
+            excess = max(excess, other.excess_bytes)
+        return excess
 
     @property
     def cost_cycles(self) -> int:
@@ -205,12 +214,16 @@ class Plan(Displayed):
         waits for it once.
         """
         entry, exit_ = self.stages[0].receive_cycles, self.stages[-1].send_cycles
+        # From the first stage's start to the last one's stop, links between them included.
         if self.period is Period.BARRIER:
             between = (len(self.stages) - 1) * self.cost_cycles + self.compute_cycles
         else:
-            joined = sum if self.period is Period.SERIAL else max
-            links = sum(joined((a.send_cycles, b.receive_cycles)) for a, b in pairwise(self.stages))
-            between = links + sum(stage.compute_cycles for stage in self.stages)
+            between = sum(stage.compute_cycles for stage in self.stages)
+            for sender, receiver in pairwise(self.stages):
+                if self.period is Period.SERIAL:
+                    between += sender.send_cycles + receiver.receive_cycles
+                else:
+                    between += max(sender.send_cycles, receiver.receive_cycles)
         waiting = max(0, self.shared_cycles - max(self.host_cycles, self._device_cycles))
         return entry + between + exit_ + self.host_cycles + waiting
 
@@ -224,9 +237,8 @@ class Plan(Displayed):
         """Mean cycles per micro-batch of a replica: the harmonic mean of the periods of all replicas."""
         if not self.other_plans:
             return self.cost_cycles
-        rates = [(len(plan.placement), len(plan.placement) / plan.cost_cycles) for plan in self.plans]
-        n_replicas, per_cycle = map(sum, zip(*rates, strict=True))
-        return n_replicas / per_cycle
+        n_replicas = sum(len(plan.placement) for plan in self.plans)
+        return n_replicas / sum(len(plan.placement) / plan.cost_cycles for plan in self.plans)
 
     def in_order_of(self, other: Plan) -> Plan:
         """This plan with the plans of its replicas in the order of `other`, which is on the same devices."""
@@ -243,8 +255,9 @@ class Plan(Displayed):
     @property
     def _device_cycles(self) -> int:
         """The period that the devices allow."""
-        parts = (self.device_compute_cycles, self._receive_cycles, self._send_cycles)
-        return self.period.cycles(*(part.values() for part in parts))
+        return self.period.cycles(
+            self.device_compute_cycles.values(), self._receive_cycles.values(), self._send_cycles.values()
+        )
 
     @property
     def _receive_cycles(self) -> dict[int, int]:
@@ -258,19 +271,26 @@ class Plan(Displayed):
         """The stages on devices where this part of their cycles, given for every device, determines the cost."""
         if self.host_binds:
             return ()
+        cost = self.cost_cycles
         if self.period is Period.SERIAL:
+            # The parts of a device add up: each of them binds where the device is the slowest.
             compute, transfer = self.device_compute_cycles, self.device_transfer_cycles
-            busy = {d: compute[d] + transfer[d] for d in by_device}
-            binding = {d for d, cycles in busy.items() if cycles == self.cost_cycles and by_device[d]}
+            binding = {d for d in by_device if by_device[d] and compute[d] + transfer[d] == cost}
+        elif self.period is Period.BARRIER:
+            # The largest parts add up, perhaps of different devices: each part binds where it is largest.
+            longest = max(by_device.values())
+            binding = {d for d, cycles in by_device.items() if cycles == longest}
         else:
-            lowest = max(by_device.values()) if self.period is Period.BARRIER else self.cost_cycles
-            binding = {d for d, cycles in by_device.items() if cycles >= lowest}
+            # The parts happen at once: a part binds only if it takes the whole period.
+            binding = {d for d, cycles in by_device.items() if cycles >= cost}
         return tuple(i for i, stage in enumerate(self.stages) if stage.device in binding)
 
     def _by_device(self, cycles: Callable[[Stage], int]) -> dict[int, int]:
+        """The sum over the stages of every device; replicas of a stage each take their share, rounded up."""
         sums: dict[int, int] = {}
         for stage in self.stages:
-            sums[stage.device] = sums.get(stage.device, 0) - (-cycles(stage) // stage.n_replicas)
+            share = -(-cycles(stage) // stage.n_replicas)
+            sums[stage.device] = sums.get(stage.device, 0) + share
         return sums
 
 
@@ -283,17 +303,23 @@ def replicated(pipelines: Sequence[tuple[Plan, tuple[MachineDevice, ...]]], shar
     """
     groups: list[tuple[Plan, list[tuple[MachineDevice, ...]]]] = []
     for plan, devices in pipelines:
-        same = next((group for other, group in groups if other is plan or other == plan), None)
-        if same is None:
-            groups.append((plan, same := []))
-        same.append(devices)
-    return side_by_side([replace(plan, shared_cycles=shared_cycles, placement=tuple(group)) for plan, group in groups])
+        for other, group in groups:
+            if other is plan or other == plan:
+                group.append(devices)
+                break
+        else:
+            groups.append((plan, [devices]))
+    plans = []
+    for plan, placement in groups:
+        plans.append(replace(plan, shared_cycles=shared_cycles, placement=tuple(placement)))
+    return side_by_side(plans)
 
 
 def side_by_side(plans: Iterable[Plan]) -> Plan:
-    """The plans of all replicas as one: the slowest, with the others."""
-    slowest, *others = sorted((replace(plan, other_plans=()) for plan in plans), key=lambda plan: -plan.cost_cycles)
-    return replace(slowest, other_plans=tuple(others)) if others else slowest
+    """One plan for all replicas: the slowest of the plans, with the rest in `other_plans`."""
+    alone = [replace(plan, other_plans=()) for plan in plans]
+    slowest, *others = sorted(alone, key=lambda plan: -plan.cost_cycles)
+    return replace(slowest, other_plans=tuple(others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,5 +420,11 @@ class Explanation:
     @property
     def next_best(self) -> Move | None:
         """The cheapest move that fits; None when there is none."""
-        moves = [move for cut in self.cuts for move in (cut.earlier, cut.later) if move and not move.excess_bytes]
-        return min(moves, key=lambda move: move.cost_cycles, default=None)
+        best = None
+        for cut in self.cuts:
+            for move in (cut.earlier, cut.later):
+                if move is None or move.excess_bytes:
+                    continue
+                if best is None or move.cost_cycles < best.cost_cycles:
+                    best = move
+        return best

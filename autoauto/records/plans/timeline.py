@@ -73,7 +73,9 @@ class Timeline(Displayed):
 
     def cycles(self, ticks: int) -> float:
         """Ticks as cycles; an integer where they are whole."""
-        return ticks // self.ticks_per_cycle if ticks % self.ticks_per_cycle == 0 else ticks / self.ticks_per_cycle
+        if ticks % self.ticks_per_cycle == 0:
+            return ticks // self.ticks_per_cycle
+        return ticks / self.ticks_per_cycle
 
     def spans(self, device: int) -> Iterator[Span]:
         """The actions of a device with their times."""
@@ -91,14 +93,18 @@ class Timeline(Displayed):
         """The cycles of a step, part by part; they add up to the makespan.
 
         The pipeline fills until its last device has started, and flushes from when the first has done its last action.
-        Of the all-reduce and the update there is what follows, not what overlaps with the flush of other devices.
+        All-reduce and update count from the end of the flush: what overlaps with the flush of other devices is a part
+        of the flush.
         """
-        flushed = self.stop_tick if self.step_end is None else self.step_end.flushed_tick
         filled = max(int(starts[0]) for starts in self.starts if len(starts))
         main = max(filled, min(int(stops[-1]) for stops in self.stops if len(stops)))
-        reduced = flushed if self.step_end is None else max(flushed, int(self.step_end.all_reduce[:, 1].max()))
+        flushed = reduced = self.stop_tick
+        if self.step_end is not None:
+            flushed = self.step_end.flushed_tick
+            reduced = max(flushed, int(self.step_end.all_reduce[:, 1].max()))
         ends = (0, filled, main, flushed, reduced, self.stop_tick)
-        return {name: self.cycles(stop - start) for name, (start, stop) in zip(STEP_PARTS, pairwise(ends), strict=True)}
+        lengths = [self.cycles(stop - start) for start, stop in pairwise(ends)]
+        return dict(zip(STEP_PARTS, lengths, strict=True))
 
     @property
     def busy_cycles(self) -> tuple[float, ...]:
@@ -124,7 +130,9 @@ class Timeline(Displayed):
     @property
     def bubble_fraction(self) -> float:
         """Bubble as a share of all devices' time: (p - 1) / (m + p - 1) for equal stages in 1F1B [pipeline-notes]."""
-        return sum(self.bubble_cycles) / (self.makespan_cycles * self.schedule.n_devices) if self.stop_tick else 0.0
+        if not self.stop_tick:
+            return 0.0
+        return sum(self.bubble_cycles) / (self.makespan_cycles * self.schedule.n_devices)
 
     @property
     def period_cycles(self) -> float:
@@ -160,8 +168,12 @@ class Timeline(Displayed):
         """(n, 2) start and stop ticks of the spans in which a device is idle or runs checks."""
         work = self.schedule.codes.kinds(self.schedule.programs[device]) != CHECK
         actions = np.stack((self.starts[device][work], self.stops[device][work]), axis=1)
-        used = np.concatenate((actions, self.exchanges[device], *(spans[device : device + 1] for spans in self._ends)))
+        spans = [actions, self.exchanges[device]]
+        if self.step_end is not None:
+            spans += [self.step_end.all_reduce[device : device + 1], self.step_end.update[device : device + 1]]
+        used = np.concatenate(spans)
         used = used[np.argsort(used[:, 0], kind="stable")]
+        # A gap lies between the latest stop so far and the next start; there may be none.
         starts = np.concatenate(([0], np.maximum.accumulate(used[:, 1])))
         stops = np.concatenate((used[:, 0], [self.stop_tick]))
         idle = stops > starts
@@ -170,29 +182,20 @@ class Timeline(Displayed):
     @property
     def _busy_ticks(self) -> list[int]:
         codes = self.schedule.codes
-        rows = zip(self.schedule.programs, self.starts, self.stops, strict=True)
-        updates = self._lengths(1)
-        return [
-            int((stops - starts)[codes.kinds(program) != CHECK].sum()) + update
-            for (program, starts, stops), update in zip(rows, updates, strict=True)
-        ]
+        ticks = []
+        for program, starts, stops in zip(self.schedule.programs, self.starts, self.stops, strict=True):
+            work = codes.kinds(program) != CHECK
+            ticks.append(int((stops - starts)[work].sum()))
+        if self.step_end is not None:
+            ticks = _with_lengths(ticks, self.step_end.update)
+        return ticks
 
     @property
     def _exchange_ticks(self) -> list[int]:
-        exchanged = (int((spans[:, 1] - spans[:, 0]).sum()) for spans in self.exchanges)
-        return [ticks + reduced for ticks, reduced in zip(exchanged, self._lengths(0), strict=True)]
-
-    @property
-    def _ends(self) -> tuple[IntArray, ...]:
-        """The spans of the all-reduce and of the update, each by device; none where they are not known."""
-        return () if self.step_end is None else (self.step_end.all_reduce, self.step_end.update)
-
-    def _lengths(self, index: int) -> list[int]:
-        """The ticks of one of `_ends` by device."""
-        if self.step_end is None:
-            return [0] * self.schedule.n_devices
-        lengths: list[int] = np.diff(self._ends[index], axis=1)[:, 0].tolist()
-        return lengths
+        ticks = [int((spans[:, 1] - spans[:, 0]).sum()) for spans in self.exchanges]
+        if self.step_end is not None:
+            ticks = _with_lengths(ticks, self.step_end.all_reduce)
+        return ticks
 
     def _finished(self) -> IntArray:
         """(m,) ticks at which the last action on each micro-batch stops."""
@@ -202,6 +205,12 @@ class Timeline(Displayed):
             work = codes.kinds(program) != CHECK
             np.maximum.at(done, codes.micro_batches(program[work]), stops[work])
         return done
+
+
+def _with_lengths(ticks: Sequence[int], spans: IntArray) -> list[int]:
+    """Ticks by device plus the length of a span of every device, (n_devices, 2)."""
+    lengths = (spans[:, 1] - spans[:, 0]).tolist()
+    return [own + length for own, length in zip(ticks, lengths, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

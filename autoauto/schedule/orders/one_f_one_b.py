@@ -111,7 +111,7 @@ def _with_checks(codes: Codes, stage: int, program: IntArray) -> IntArray:
 
 
 def _ticks(stage: int, n_stages: int, forward_ticks: int, backward_ticks: int) -> IntArray:
-    """How long the checks of a stage take, by their numbers."""
+    """The ticks of the checks of a stage, by their numbers."""
     n_later = n_stages - stage - 1
     units = (forward_ticks, backward_ticks, forward_ticks, backward_ticks)
     return np.repeat(units, (stage, n_later, n_later, stage))

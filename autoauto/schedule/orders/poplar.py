@@ -65,6 +65,7 @@ def poplar(
     _require_micro_batches(order, n_micro_batches // n_serial, len(offsets), overlap_io)
     n_numbers = len(stage_devices)
     n_stages = n_numbers // 2 if training else n_numbers
+    # As many micro-batches as there are offsets start in a turn of the loop, which has a timestep for every stage.
     turns, positions = np.divmod(np.arange(n_micro_batches // n_serial), len(offsets))
     starts = np.repeat(turns * n_numbers + np.array(offsets)[positions], n_serial)
     forward, backward = stage_devices[:n_stages], stage_devices[n_stages:]
@@ -106,17 +107,22 @@ def execution_order(schedule: Schedule) -> list[int]:
     assert schedule.slots is not None
     codes, last = schedule.codes, schedule.n_stages - 1
     program, slots = np.concatenate(schedule.programs), np.concatenate(schedule.slots)
-    merged = schedule.order in (Order.POPART, Order.POPART_RING)
     backward, stages = codes.kinds(program) == BACKWARD, codes.stages(program)
-    numbers = np.where(backward, 2 * last + (not merged) - stages, stages)
+    if schedule.order in (Order.POPART, Order.POPART_RING):
+        # The last device has one number for both passes: its backward is left out, as its forward stands for both.
+        numbers = np.where(backward, 2 * last - stages, stages)
+        within = numbers
+        counts = ~backward | (stages < last)
+    else:
+        numbers = np.where(backward, 2 * last + 1 - stages, stages)
+        within = -numbers
+        counts = np.ones(len(program), dtype=np.bool_)
     if schedule.order is Order.POPLAR_INTERLEAVED:
         overlap_length = np.count_nonzero(slots[numbers == 0] <= numbers.max())
         within = codes.micro_batches(program) % overlap_length
-    else:
-        within = numbers if merged else -numbers
-    runs = ~backward | (stages < last) | (not merged)
     in_order = np.lexsort((within, slots))
-    return [int(number) for number in numbers[in_order][runs[in_order]]]
+    stages_in_order: list[int] = numbers[in_order][counts[in_order]].tolist()
+    return stages_in_order
 
 
 def require_mapping(order: Order, stage_devices: Sequence[int], training: bool) -> None:

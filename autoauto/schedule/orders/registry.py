@@ -5,7 +5,7 @@ The registry asks every file of this folder for its `SPECS`, so a new order is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -76,10 +76,12 @@ def check_size(order: Order, n_stages: int, n_micro_batches: int) -> None:
 
     >>> check_size(Order.GPIPE, 1_000, 500)
     """
-    is_split = spec_of(order).splits_backward
+    max_stages, max_forwards = MAX_STAGES, MAX_FORWARDS
+    if spec_of(order).splits_backward:
+        max_stages, max_forwards = MAX_SPLIT_STAGES, MAX_SPLIT_FORWARDS
     for what, size, limit in (
-        ("stages", n_stages, MAX_SPLIT_STAGES if is_split else MAX_STAGES),
-        ("stages x micro-batches", n_stages * n_micro_batches, MAX_SPLIT_FORWARDS if is_split else MAX_FORWARDS),
+        ("stages", n_stages, max_stages),
+        ("stages x micro-batches", n_stages * n_micro_batches, max_forwards),
     ):
         if size > limit:
             raise BadInput(f"{order} takes at most {limit:,} {what}, all chunks counted, got {size:,}; try fewer")
@@ -124,20 +126,25 @@ def spec_of(order: Order) -> OrderSpec:
 
 def _collect() -> dict[Order, OrderSpec]:
     """The specifications of all files of this folder, in the sequence of `Order`."""
-    names = [module.name for module in iter_modules(orders_package.__path__)]
-    modules = [import_module(f"{orders_package.__name__}.{name}") for name in names if name != "registry"]
-    specs: dict[Order, OrderSpec] = {spec.order: spec for module in modules for spec in getattr(module, "SPECS", ())}
+    specs: dict[Order, OrderSpec] = {}
+    for module_info in iter_modules(orders_package.__path__):
+        if module_info.name != "registry":
+            module = import_module(f"{orders_package.__name__}.{module_info.name}")
+            specs.update((spec.order, spec) for spec in getattr(module, "SPECS", ()))
     return {order: specs[order] for order in Order}
 
 
+def _training_orders(specs: Mapping[Order, OrderSpec]) -> tuple[Order, ...]:
+    fewest_stages: dict[Order, int] = {}  # on a device
+    for order, spec in specs.items():
+        if spec.stages_per_device is not None:
+            fewest_stages[order] = spec.stages_per_device[0]
+    return tuple(sorted(fewest_stages, key=fewest_stages.__getitem__))
+
+
 _SPECS = _collect()
-TRAINING_ORDERS = tuple(
-    sorted(
-        (order for order, spec in _SPECS.items() if spec.stages_per_device is not None),
-        key=lambda order: (_SPECS[order].stages_per_device or (0,))[0],
-    )
-)
-"""The orders in which a plan can train, first those with one stage a device."""
+TRAINING_ORDERS = _training_orders(_SPECS)
+"""The orders in which a plan can train, beginning with the orders of one stage a device."""
 
 
 def _names(accepts: Callable[[OrderSpec], bool]) -> str:

@@ -104,11 +104,12 @@ def _check_progress(schedule: Schedule, needs: IntArray) -> None:
     done = bytearray(none + 1)
     done[none] = True
     work = [zip(program.tolist(), needs[program].tolist(), strict=True) for program in schedule.programs]
-    waits = [(none, none)] * len(work)
+    waits = [(none, none)] * len(work)  # the action that a device came to last, and what it waits for
     waiting_device: dict[int, int] = {}
     ready = deque(range(len(work)))
     while ready:
         device = ready.popleft()
+        # The iterator has gone past the action that had to wait: it comes first now.
         for code, needed in chain([waits[device]], work[device]):
             if not done[needed]:
                 waits[device] = code, needed

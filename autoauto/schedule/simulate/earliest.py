@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +51,7 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
             ticks, onward, receiver, link, link_ticks = rows[row]
             now += ticks
             if onward:
+                # The message leaves when the link is free, and the receiver goes on if it waits for this message.
                 free, stop = link[0], now
                 if full and code in full:
                     stop += rows[row + n_stages].ticks  # those of the weight gradient, which follows
@@ -72,7 +72,7 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
 
 
 class _Row(NamedTuple):
-    """How long the actions of a row take, and the message that each of them sends; `onward` is 0 where there is none.
+    """The times of the actions of a row, and of the message that each of them sends; without one, `onward` is 0.
 
     Attributes:
         ticks: of the action; those of a check depend on its number.
@@ -90,13 +90,16 @@ class _Row(NamedTuple):
 
 
 def _rows(schedule: Schedule, times: StageTimes) -> list[_Row]:
+    """For every kind of action, and for every stage: forwards, backwards, weight gradients and checks."""
     devices, n_numbers = row_devices(schedule).tolist(), schedule.codes.n_numbers
-    nothing = [0] * schedule.n_stages
-    ticks = list(chain(*(column.tolist() for column in (times.forward, times.backward, times.weight)), nothing))
-    link_ticks = [*times.forward_links[1:-1].tolist(), 0, *times.backward_links.tolist(), *nothing, *nothing]
+    none = np.zeros(schedule.n_stages, dtype=np.int64)
+    ticks = np.concatenate((times.forward, times.backward, times.weight, none)).tolist()
+    # A forward sends to the next stage, the last one sends to the host; a backward sends to the stage before.
+    link_ticks = np.concatenate((times.forward_links[1:-1], none[:1], times.backward_links, none, none)).tolist()
     rows = [_Row(row_ticks, 0, 0, [], 0) for row_ticks in ticks]
     links: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0])
-    for before, after in zip(*(column.tolist() for column in needs(schedule)), strict=True):
+    before_rows, after_rows = needs(schedule)
+    for before, after in zip(before_rows.tolist(), after_rows.tolist(), strict=True):
         sender, receiver = devices[before], devices[after]
         if sender != receiver:
             onward = (after - before) * n_numbers
@@ -107,11 +110,11 @@ def _rows(schedule: Schedule, times: StageTimes) -> list[_Row]:
 def _first_arrivals(schedule: Schedule, rows: Sequence[_Row], host_ticks: int) -> list[int]:
     """For every code when its input from another device arrives: at tick 0, in turn from the host, or not yet known."""
     n_numbers = schedule.codes.n_numbers
-    known = [0] * len(rows)
-    for row in range(len(rows)):
-        if rows[row].onward:
-            known[row + rows[row].onward // n_numbers] = NEVER
-    arrivals = list(chain.from_iterable([first] * n_numbers for first in known))
+    arrivals = [0] * (len(rows) * n_numbers)
+    for number, row in enumerate(rows):
+        if row.onward:
+            first = number * n_numbers + row.onward
+            arrivals[first : first + n_numbers] = [NEVER] * n_numbers
     program = schedule.programs[schedule.devices[0]]
     for turn, code in enumerate(program[program < n_numbers].tolist(), start=1):  # forwards of stage 0
         arrivals[code] = turn * host_ticks

@@ -25,25 +25,37 @@ def in_turn(schedule: Schedule, times: StageTimes) -> Timeline:
     """
     forward, links = times.forward.tolist(), times.forward_links.tolist()
     stops = np.zeros((schedule.n_stages, schedule.n_micro_batches), dtype=np.int64)
-    computed, received, sent = ([0] * schedule.n_devices for _ in range(3))
+    # When every device has computed, received and sent the last micro-batch so far.
+    computed = [0] * schedule.n_devices
+    received = [0] * schedule.n_devices
+    sent = [0] * schedule.n_devices
+    devices_of = [schedule.devices_of(stage) for stage in range(schedule.n_stages)]
     for t in range(schedule.n_micro_batches):
-        path = [devices[t % len(devices)] for devices in map(schedule.devices_of, range(schedule.n_stages))]
-        ready = 0
-        for stage, device in enumerate(path):
-            ready = max(ready, received[device], sent[path[stage - 1]] if stage else 0) + links[stage]
-            received[device] = ready
-            if stage:
-                sent[path[stage - 1]] = ready
+        ready, sender = 0, None
+        for stage, devices in enumerate(devices_of):
+            device = devices[t % len(devices)]
+            start = max(ready, received[device])
+            if sender is not None:
+                start = max(start, sent[sender])
+            ready = received[device] = start + links[stage]
+            if sender is not None:
+                sent[sender] = ready
             ready = computed[device] = max(ready, computed[device]) + forward[stage]
             stops[stage, t] = ready
-        sent[path[-1]] = max(ready, sent[path[-1]]) + links[-1]
+            sender = device
+        assert sender is not None  # there is a stage
+        sent[sender] = max(ready, sent[sender]) + links[-1]
     codes = schedule.codes
-    of_device = [(codes.stages(program[:1]), codes.micro_batches(program)) for program in schedule.programs]
-    ends = tuple(stops[stage, micro_batches] for stage, micro_batches in of_device)
+    starts, ends = [], []
+    for program in schedule.programs:
+        own_stage = codes.stages(program[:1])  # all actions of a device are on one stage
+        end = stops[own_stage, codes.micro_batches(program)]
+        starts.append(end - times.forward[own_stage])
+        ends.append(end)
     return Timeline(
         schedule,
-        starts=tuple(end - times.forward[stage] for end, (stage, _) in zip(ends, of_device, strict=True)),
-        stops=ends,
+        starts=tuple(starts),
+        stops=tuple(ends),
         exchanges=(np.zeros((0, 2), dtype=np.int64),) * schedule.n_devices,
         stop_tick=max(sent),
         ticks_per_cycle=times.ticks_per_cycle,

@@ -67,12 +67,15 @@ def simulate(schedule: Schedule, times: StageTimes, transfers: Transfers = Trans
 def _overlap(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]) -> Timeline:
     starts = earliest_starts(schedule, times)
     stops = tuple(map(np.add, starts, durations))
+    stop_tick = _last_arrival(schedule, stops, times)
+    for column in stops:
+        stop_tick = max(stop_tick, int(column.max(initial=0)))
     return Timeline(
         schedule,
         starts,
         stops,
         exchanges=(np.zeros((0, 2), dtype=np.int64),) * schedule.n_devices,
-        stop_tick=max(_last_arrival(schedule, stops, times), *(int(column.max(initial=0)) for column in stops)),
+        stop_tick=stop_tick,
         ticks_per_cycle=times.ticks_per_cycle,
     )
 
@@ -114,7 +117,7 @@ def zero_bubble_in_slots(order: Order, n_devices: int, n_micro_batches: int) -> 
 
 
 def order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, transfers: Transfers) -> StepFunction:
-    """The makespan of an order that is the same for all times, as `step_function` of its schedule.
+    """The makespan of an order as a function of times, for an order that is the same whatever the times are.
 
     Where transfers overlap with compute, every action is simulated.
     """
@@ -124,10 +127,12 @@ def order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int
     short, more = like_the_long_step(order, n_devices, n_micro_batches), _repeats(order, n_devices)
     if transfers is not Transfers.BARRIER or short + more >= n_micro_batches:
         return step_function(make_schedule(order, n_devices, n_micro_batches, n_chunks=n_chunks), transfers)
-    schedules = [make_schedule(order, n_devices, n, n_chunks=n_chunks) for n in (short, short + more)]
-    counts, longer = map(slot_kinds, schedules)
+    # The counts of slots are linear from `short` micro-batches on: what `more` of them add, all the rest add again.
+    schedule = make_schedule(order, n_devices, short, n_chunks=n_chunks)
+    counts = slot_kinds(schedule)
+    longer = slot_kinds(make_schedule(order, n_devices, short + more, n_chunks=n_chunks))
     n_more = (n_micro_batches - short) // more - 1
-    return slot_sums(schedules[0], {kind: n + n_more * (n - counts.get(kind, 0)) for kind, n in longer.items()})
+    return slot_sums(schedule, {kind: n + n_more * (n - counts.get(kind, 0)) for kind, n in longer.items()})
 
 
 def _step_in_slots(order: Order, n_devices: int, n_micro_batches: int) -> StepFunction:
@@ -137,9 +142,13 @@ def _step_in_slots(order: Order, n_devices: int, n_micro_batches: int) -> StepFu
 
     short = min(n_micro_batches, LONG_STEP)
     schedule = zero_bubble_in_slots(order, n_devices, short)
-    times, devices, spec = _equal_times(order, n_devices), stage_devices_of(order, n_devices), spec_of(order)
-    limit = None if spec.default_max_in_flight is None else spec.default_max_in_flight(n_devices)
-    n_slots, of_short = (lower_bound(ZeroBubbleProblem.of(times, devices, n, limit)) for n in (n_micro_batches, short))
+    times, devices = _equal_times(order, n_devices), stage_devices_of(order, n_devices)
+    default_limit = spec_of(order).default_max_in_flight
+    limit = None
+    if default_limit is not None:
+        limit = default_limit(n_devices)
+    n_slots = lower_bound(ZeroBubbleProblem.of(times, devices, n_micro_batches, limit))
+    of_short = lower_bound(ZeroBubbleProblem.of(times, devices, short, limit))
     return slot_sums(schedule, {kind: n * n_slots / of_short for kind, n in slot_kinds(schedule).items()})
 
 

@@ -12,7 +12,7 @@ Rows are the columns of `StageTimes` one after the other (`time_rows`), as the s
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -59,12 +59,20 @@ def step_function(schedule: Schedule, transfers: Transfers) -> StepFunction:
         BadInput: the schedule cannot run to its end; the message says who waits for whom.
     """
     assert not schedule.full_backwards
-    return slot_sums(schedule, slot_kinds(schedule)) if transfers is Transfers.BARRIER else _longest_path(schedule)
+    if transfers is Transfers.BARRIER:
+        return slot_sums(schedule, slot_kinds(schedule))
+    return _longest_path(schedule)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LongestPath:
     """Overlapping transfers: nodes are actions and messages, each after at most two others.
+
+        device 0   0F0 --> 0F1 --> ..       -->  after the node before on the same device or link
+                    |       |
+        link       m0 ---> m1               |    after its input: a message after its sender,
+                    |       |                    an action after its message
+        device 1   1F0 --> 1F1 --> ..
 
     Attributes:
         n_rows: how many rows of times there are.
@@ -87,7 +95,9 @@ class _LongestPath:
         first, second = self.before.tolist()
         counts = np.zeros((self.n_rows, stops.shape[1]))
         for k, last in enumerate(stops.argmax(axis=0).tolist()):
-            stop, path, node = stops[:, k].tolist(), [], last
+            # Back from the node that stops last, to the later of the two that each has waited for.
+            stop = stops[:, k].tolist()
+            path, node = [], last
             while node < len(first):
                 path.append(node)
                 a, b = first[node], second[node]
@@ -111,12 +121,13 @@ def _longest_path(schedule: Schedule) -> _LongestPath:
     """The actions of all devices, then the messages of all links, sorted by when they start if all take one tick."""
     n_stages, codes = schedule.n_stages, schedule.codes
     ones = np.ones(n_stages + 1, dtype=np.int64)
-    unit = StageTimes(*(ones[:-1],) * 3, ones, *(ones[:-1],) * 3)
-    starts = np.concatenate(earliest_starts(schedule, unit))
+    each = ones[:-1]
+    starts = np.concatenate(earliest_starts(schedule, StageTimes(each, each, each, ones, each, each, each)))
     actions = np.concatenate(schedule.programs)
     none = -1
     previous = np.arange(-1, len(actions) - 1)
     previous[np.cumsum([0, *map(len, schedule.programs[:-1])])] = none
+    # Every node waits for the one before on its device or link, in `before`, and for its input, in `arrived`.
     rows, before = [actions // codes.n_numbers], [previous]
     levels, arrived = [starts], np.full(len(actions), none)
     node_of = np.full(codes.size, none)
@@ -124,21 +135,29 @@ def _longest_path(schedule: Schedule) -> _LongestPath:
     for row, senders, receivers in _messages(schedule, node_of):
         first = sum(map(len, rows))
         nodes = np.arange(first, first + len(row))
-        ready = np.zeros(len(row), dtype=np.int64) if senders is None else starts[senders] + 1
-        chain = np.arange(len(row))
-        levels.append(np.maximum.accumulate(ready - chain) + chain)
+        inputs, ready = np.full(len(row), none), np.zeros(len(row), dtype=np.int64)
+        if senders is not None:
+            inputs, ready = senders, starts[senders] + 1
+        # Each is a level later than the one before on its link: with its number subtracted, a running maximum.
+        turns = np.arange(len(row))
+        levels.append(np.maximum.accumulate(ready - turns) + turns)
         rows.append(row)
-        before.append(np.where(chain > 0, nodes - 1, none))
-        arrived = np.concatenate((arrived, np.full(len(row), none) if senders is None else senders))
+        before.append(np.where(turns > 0, nodes - 1, none))
+        arrived = np.concatenate((arrived, inputs))
         if receivers is not None:
             arrived[receivers] = nodes
     level, pairs = np.concatenate(levels), np.stack((np.concatenate(before), arrived))
+    # By level: nodes of a level do not wait for each other, so they stop in one step of array arithmetic.
     order = np.argsort(level, kind="stable")
     position = np.empty(len(order) + 1, dtype=np.int64)
-    position[order], position[none] = np.arange(len(order)), len(order)
+    position[order] = np.arange(len(order))
+    position[none] = len(order)
     ends = np.flatnonzero(np.diff(level[order])) + 1
     return _LongestPath(
-        7 * n_stages + 1, np.concatenate(rows)[order], position[pairs[:, order]], [0, *ends.tolist(), len(order)]
+        n_rows=7 * n_stages + 1,
+        row=np.concatenate(rows)[order],
+        before=position[pairs[:, order]],
+        levels=[0, *ends.tolist(), len(order)],
     )
 
 
@@ -154,16 +173,16 @@ def _messages(schedule: Schedule, node_of: IntArray) -> Iterator[tuple[IntArray,
     yield np.full(len(m), 3 * n), None, first
     yield np.full(len(m), 4 * n), last, None
     links: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
-    for before, after in zip(*(column.tolist() for column in needs(schedule)), strict=True):
+    before_rows, after_rows = needs(schedule)
+    for before, after in zip(before_rows.tolist(), after_rows.tolist(), strict=True):
         if devices[before] != devices[after]:
             row = 3 * n + after if before < n else 4 * n + 1 + before - n
             links[devices[before], devices[after]].append((row, before, after))
     for on_link in links.values():
-        row, senders, receivers = (
-            np.concatenate(column)
-            for column in zip(*((np.full(len(m), r), nodes[b], nodes[a]) for r, b, a in on_link), strict=True)
-        )
-        in_turn = np.argsort(senders)
+        row = np.repeat([times_row for times_row, _, _ in on_link], len(m))
+        senders = np.concatenate([nodes[before] for _, before, _ in on_link])
+        receivers = np.concatenate([nodes[after] for _, _, after in on_link])
+        in_turn = np.argsort(senders)  # nodes of a device are numbered in the order in which it runs them
         yield row[in_turn], senders[in_turn], receivers[in_turn]
 
 
@@ -205,12 +224,11 @@ def slot_kinds(schedule: Schedule) -> SlotKinds:
     work = np.zeros((n_slots, 3 * n))
     for program, row in zip(schedule.programs, in_slots, strict=True):
         np.add.at(work, (row, program // n_numbers), 1)
-    # Where the schedule has slots of its own, all devices exchange for all stages in every one.
-    exchange = work[:, : 2 * n] if schedule.slots is None else np.ones((n_slots, 2 * n))
-    counts: dict[tuple[bytes, bool], float] = {}
-    for rows, is_exchange in ((work, False), (exchange, True)):
-        for kind in ((row.tobytes(), is_exchange) for row in rows):
-            counts[kind] = counts.get(kind, 0) + 1
+    exchange = work[:, : 2 * n]
+    if schedule.slots is not None:  # then all devices exchange for all stages in every slot
+        exchange = np.ones((n_slots, 2 * n))
+    counts = Counter((row.tobytes(), False) for row in work)
+    counts.update((row.tobytes(), True) for row in exchange)
     return counts
 
 

@@ -31,10 +31,10 @@ PATIENCE = 3
 
 
 class Displacement(NamedTuple):
-    """An action has moved within the sequence of its device.
+    """A move of an action within the sequence of its device.
 
     Attributes:
-        action: it; the actions of its job may have changed their numbers.
+        action: the action that moves; after the move, actions of its job may have other numbers.
         before: the positions of all actions of the device before the move.
     """
 
@@ -70,11 +70,14 @@ class CyclicOrder:
         self.pipeline, self.size, self.period = pipeline, len(schedule.starts), schedule.period
         self.ticks = [ticks for ticks in pipeline.ticks for _ in range(self.size)]
         self.device = [device for device in pipeline.devices * 3 for _ in range(self.size)]
-        self.source, self.receiver, self.delay = ([each] * len(self.ticks) for each in (-1, -1, 0))
+        self.source = [-1] * len(self.ticks)
+        self.receiver = [-1] * len(self.ticks)
+        self.delay = [0] * len(self.ticks)
         self.wires: list[list[dict[int, int]]] = [[] for _ in range(pipeline.n_devices)]
         self.inputs: list[list[tuple[int, int]]] = [[] for _ in range(pipeline.n_devices)]
         self._connect()
-        self.starts, self.n_timed = [0] * len(self.ticks), 0
+        self.n_timed = 0
+        self.starts = [0] * len(self.ticks)
         for job in range(len(pipeline.ticks)):
             starts = sorted(starts[job] for starts in schedule.starts)
             self.starts[job * self.size : (job + 1) * self.size] = _renumbered(starts, self.period)
@@ -83,9 +86,10 @@ class CyclicOrder:
         self.sequences: list[list[int]] = []
         for device in range(pipeline.n_devices):
             actions = [action for action, of in enumerate(self.device) if of == device]
-            self.sequences.append(sorted(actions, key=lambda action: self.starts[action] % self.period))
-            for i, action in enumerate(self.sequences[device]):
+            actions.sort(key=lambda action: self.starts[action] % self.period)
+            for i, action in enumerate(actions):
                 self.position[action] = self.starts[action] // self.period * len(actions) + i
+            self.sequences.append(actions)
             self._link(device)
 
     def _connect(self) -> None:
@@ -93,26 +97,33 @@ class CyclicOrder:
         devices, size, n = self.pipeline.devices, self.size, self.pipeline.n_stages
         sent: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
         for job, to, link in self.pipeline.edges():
-            pairs = [(job * size + number, to * size + number) for number in range(size)]
             here, there = devices[job % n], devices[to % n]
-            if here == there:
-                self.inputs[here] += pairs
-            else:
-                sent[here, there] += [(*pair, link) for pair in pairs]
-        for (here, _), messages in sent.items():
-            waits = max(link for *_, link in messages) > min(self.ticks[action] for action, *_ in messages)
-            if waits:  # else a message has arrived when the next one is sent
-                self.wires[here].append({})
-            for action, to, link in messages:
-                if waits:
-                    message = self.wires[here][-1][action] = self.receiver[action] = len(self.ticks)
-                    self.ticks.append(link)
-                    self.source.append(action)
-                    self.receiver.append(to)
-                    self.delay.append(0)
-                    self.source[to] = message
+            for number in range(size):
+                action, receiver = job * size + number, to * size + number
+                if here == there:
+                    self.inputs[here].append((action, receiver))
                 else:
-                    self.source[to], self.receiver[action], self.delay[action] = action, to, link
+                    sent[here, there].append((action, receiver, link))
+        for (here, _), messages in sent.items():
+            slowest = max(link for _, _, link in messages)
+            if slowest <= min(self.ticks[action] for action, _, _ in messages):
+                # A message has always arrived when the next one is sent: a delay is enough, no wire.
+                for action, to, link in messages:
+                    self.source[to] = action
+                    self.receiver[action] = to
+                    self.delay[action] = link
+                continue
+            wire: dict[int, int] = {}
+            self.wires[here].append(wire)
+            for action, to, link in messages:
+                message = len(self.ticks)
+                self.ticks.append(link)
+                self.source.append(action)
+                self.receiver.append(to)
+                self.delay.append(0)
+                wire[action] = message
+                self.receiver[action] = message
+                self.source[to] = message
 
     def _link(self, device: int) -> None:
         """Fill in what follows what in the sequence of a device, and on its wires."""
@@ -130,15 +141,21 @@ class CyclicOrder:
                 before, last = action, 0
 
     def is_legal(self, device: int) -> bool:
-        """Whether inputs from the device itself come first, and it holds no more activations than the limit."""
+        """True if inputs from the device itself come first, and it holds no more activations than the limit."""
         position, sequence, n = self.position, self.sequences[device], self.pipeline.n_stages * self.size
         for action, to in self.inputs[device]:
             if position[action] >= position[to]:
                 return False
-        length, held = len(sequence), 0
-        changes = [1 if action < n else -1 if action >= WEIGHT * n else 0 for action in sequence]
-        for action, change in zip(sequence, changes, strict=True):
-            held -= change * (position[action] // length)  # so many periods before, it was already there
+        changes = []
+        held = 0  # when a period begins, by actions of earlier groups
+        for action in sequence:
+            change = 0
+            if action < n:
+                change = 1
+            elif action >= WEIGHT * n:
+                change = -1
+            changes.append(change)
+            held -= change * (position[action] // len(sequence))  # so many groups later, its own period comes
         for change in changes:
             held += change
             if held > self.pipeline.limit:
@@ -155,19 +172,24 @@ class CyclicOrder:
             if self.postpone(starts, self.period, range(len(starts))) is None:
                 self.starts = starts
                 return True
+            # Too short, or postponed too often to say: the next period leaves more room.
             self.period += self.period // 64 + 1
         return False
 
     def move(self, action: int, by: int) -> Displacement | None:
-        """Let an action pass so many others, later ones or, by a negative number, earlier ones; None if illegal."""
+        """Let an action pass the `by` actions after it, or the `-by` before it; None, and no change, if illegal."""
         device, position = self.device[action], self.position
         sequence = self.sequences[device]
         length, here = len(sequence), sequence.index(action)
         move = Displacement(action, {each: position[each] for each in sequence})
-        step, by = (1, min(by, length - 1)) if by > 0 else (-1, max(by, 1 - length))
+        if by > 0:
+            step, by = 1, min(by, length - 1)
+        else:
+            step, by = -1, max(by, 1 - length)
         for distance in range(step, by + step, step):
             position[sequence[(here + distance) % length]] -= step
         position[action] += by
+        # It may have passed another action of its job. Their numbers are to ascend with their positions.
         first = action - action % self.size
         job = slice(first, first + self.size)
         position[job] = _renumbered(sorted(position[job]), length)
@@ -201,7 +223,9 @@ class CyclicOrder:
         if source >= 0:
             earliest = max(earliest, starts[source] + self.ticks[source] + self.delay[source])
         starts[action] = min(starts[action], earliest)
-        changed = [*sequence, *(message for wire in self.wires[device] for message in wire.values())]
+        changed = list(sequence)
+        for wire in self.wires[device]:
+            changed += wire.values()
         if period > self.period:  # then edges of negative height demand more
             changed += [here for here, height in enumerate(self.height) if height < 0]
         if self.postpone(starts, period, changed) is not None:
@@ -222,15 +246,17 @@ class CyclicOrder:
             if cycle is None:
                 self.starts, self.period = starts, period
                 if critical:
-                    break
+                    break  # every shorter period is too short for this cycle
                 period -= period // 100 + 1
+            elif cycle:
+                critical = cycle
+                period = max(period + 1, self.shortest(cycle))
             else:
-                critical = cycle or critical
-                period = max(period + 1, self.shortest(cycle)) if cycle else self.period
+                break  # out of patience: the period before is the answer
         return critical
 
     def between(self, first: int, last: int) -> list[int]:
-        """The actions of a device from one to another; for messages of a wire the actions that send them."""
+        """The actions of a device from `first` to `last`; of two messages of a wire, from sender to sender."""
         n_actions = len(self.device)
         if first >= n_actions:
             first, last = self.source[first], self.source[last]
@@ -258,8 +284,9 @@ class CyclicOrder:
         None if they do; else a cycle that is too long, or an empty list if patience has come to its end before.
         """
         ticks, after, height, receiver, delay = self.ticks, self.after, self.height, self.receiver, self.delay
-        because, queue = [-1] * len(starts), deque(changed)
-        n_timed, check = 0, len(starts) // 8
+        because = [-1] * len(starts)  # for every start the one that has postponed it last
+        queue = deque(changed)
+        n_timed, check = 0, len(starts) // 8  # to look for a cycle takes as long as to postpone some starts
         while queue:
             here = queue.popleft()
             stop = starts[here] + ticks[here]
@@ -288,10 +315,9 @@ class CyclicOrder:
         starts = [0] * len(self.starts)
         by_start = sorted(range(len(starts)), key=self.starts.__getitem__)
         self.postpone(starts, self.period, by_start, patience=len(starts))
-        size, n_jobs = self.size, len(self.pipeline.ticks)
-        return ModuloSchedule(
-            self.period, [[starts[job * size + number] for job in range(n_jobs)] for number in range(size)]
-        )
+        n_actions = len(self.device)
+        by_micro_batch = [starts[number : n_actions : self.size] for number in range(self.size)]
+        return ModuloSchedule(self.period, by_micro_batch)
 
 
 def _renumbered(times: list[int], period: int) -> list[int]:

@@ -31,17 +31,19 @@ def in_order(pipeline: ZeroBubbleProblem, priorities: Priorities) -> DraftSchedu
 def _run(pipeline: ZeroBubbleProblem, programs: Sequence[Sequence[int]]) -> list[list[int]]:
     """For every job the starts of its actions, until devices wait in a circle."""
     device, ticks = pipeline.devices * 3, pipeline.ticks
-    inputs = {to for _, to, _ in pipeline.edges()}
+    inputs = {to for _, to, _ in pipeline.edges()}  # the jobs that wait for one
     outputs: list[list[tuple[int, int]]] = [[] for _ in ticks]
     for job, to, link in pipeline.edges():
         outputs[job].append((to, link))
     starts: list[list[int]] = [[] for _ in ticks]
     arrivals: list[list[int]] = [[] for _ in ticks]
-    if pipeline.forward_links[0]:
+    if pipeline.forward_links[0]:  # the host sends one input after the other
         inputs.add(0)
         arrivals[0] = [turn * pipeline.forward_links[0] for turn in range(1, pipeline.n_micro_batches + 1)]
-    done, free, wire_free = [0] * len(programs), [0] * len(programs), defaultdict[tuple[int, int], int](int)
+    done, free = [0] * len(programs), [0] * len(programs)
+    wire_free: dict[tuple[int, int], int] = defaultdict(int)
     ready = list(range(len(programs)))
+    # A device runs until an input is missing; the device that sends the input makes it ready again.
     while ready:
         here = ready.pop()
         now, program = free[here], programs[here]
@@ -76,6 +78,7 @@ def numbered_schedule(
 
 
 def _numbered(jobs: IntArray, n_numbers: int) -> IntArray:
+    """The codes of a device's actions: the micro-batches of every job are counted from 0."""
     numbers = np.empty_like(jobs)
     for job in np.unique(jobs):
         turns = jobs == job

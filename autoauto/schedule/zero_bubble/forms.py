@@ -41,24 +41,31 @@ def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int) 
         n_micro_batches: how many micro-batches there are.
         limit: the most activations that a device holds.
     """
-    n, one_each = len(devices), len(set(devices)) == len(devices)
-    forms = _forms(n, n_micro_batches, min(limit, n_micro_batches) if one_each else None)
-    return LargestForm(np.array([*forms, *_work_of_devices(devices, n_micro_batches)]))
+    n_stages = len(devices)
+    own_limit = None
+    if len(set(devices)) == n_stages:
+        own_limit = min(limit, n_micro_batches)
+    forms = list(_forms(n_stages, n_micro_batches, own_limit))
+    forms += _work_of_devices(devices, n_micro_batches)
+    return LargestForm(np.array(forms))
 
 
 def _work_of_devices(devices: Sequence[int], m: int) -> Iterator[FloatArray]:
-    """A device computes for all its stages after the first micro-batch has reached the first of them."""
+    """By device: the first micro-batch must reach its first stage, then it computes all its work."""
     n = len(devices)
-    rows = np.eye(7 * n + 1)
+    rows = np.eye(7 * n + 1)  # the unit vectors: a sum of rows counts how often a form has every time
     forward, down = rows[:n], rows[3 * n : 4 * n + 1]
     for device in set(devices):
         own = [s for s in range(n) if devices[s] == device]
         head = down[0] + (forward[: own[0]] + down[1 : own[0] + 1]).sum(axis=0)
-        compute = sum(rows[kind * n + s] for kind in range(3) for s in own)
+        compute = np.zeros(len(rows))
+        for s in own:
+            compute += rows[s] + rows[n + s] + rows[2 * n + s]  # forward, backward and weight
         yield head + m * compute
 
 
 def _forms(n: int, m: int, limit: int | None) -> Iterator[FloatArray]:
+    """The bounds of `lower_bound` by stage, and by device where every stage has its own and `limit` is given."""
     rows = np.eye(7 * n + 1)
     forward, backward, weight = rows[:n], rows[n : 2 * n], rows[2 * n : 3 * n]
     down, up = rows[3 * n : 4 * n + 1], rows[4 * n + 1 : 5 * n + 1]
@@ -72,9 +79,12 @@ def _forms(n: int, m: int, limit: int | None) -> Iterator[FloatArray]:
             yield head + m * (forward[s] + backward[s]) + back
             if limit is None:
                 continue
+            # As in `_device_bound`: idle before the first gradient, and after the last forward.
             before = loop - limit * forward[s]
             after = loop - forward[s] + backward[s] + back - limit * (backward[s] + weight[s])
             work = head + m * (forward[s] + backward[s] + weight[s])
-            yield from (work, work + before, work + after)
+            yield work
+            yield work + before
+            yield work + after
             if limit < m:
                 yield work + before + after

@@ -102,10 +102,17 @@ def _journey(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float) -> 
     for job, to in pairwise(path):
         step = devices[to % n] - devices[job % n]
         shortest = ticks[job] + pipeline.link(job, to)
-        if step:
-            starts[to] = starts[job] + max(shortest, unit * (itinerary.down if step > 0 else itinerary.up))
+        if step > 0:
+            starts[to] = starts[job] + max(shortest, unit * itinerary.down)
+        elif step < 0:
+            starts[to] = starts[job] + max(shortest, unit * itinerary.up)
         else:
-            rest = itinerary.turn if job == n - 1 else itinerary.inner_turn if job > n else 0
+            # On one device: the last forward before its gradient, or the two stages where a V turns.
+            rest = 0
+            if job == n - 1:
+                rest = itinerary.turn
+            elif job > n:
+                rest = itinerary.inner_turn
             starts[to] = starts[job] + shortest + unit * rest
     for stage in range(n):
         backward = BACKWARD * n + stage

@@ -85,10 +85,15 @@ class Direction:
         self.pipeline = pipeline
         self.backwards = backwards
         self.device = pipeline.devices * 3
-        self.jobs = [[j for j in range(3 * n) if self.device[j] == d] for d in range(pipeline.n_devices)]
-        self.takes = [j // n == (WEIGHT if backwards else FORWARD) for j in range(3 * n)]
-        self.gives = [j // n == (FORWARD if backwards else WEIGHT) for j in range(3 * n)]
-        self.sibling = [self._sibling(j) for j in range(3 * n)]
+        self.jobs: list[list[int]] = [[] for _ in range(pipeline.n_devices)]
+        for job, device in enumerate(self.device):
+            self.jobs[device].append(job)
+        taking, giving = FORWARD, WEIGHT
+        if backwards:
+            taking, giving = giving, taking
+        self.takes = [job // n == taking for job in range(3 * n)]
+        self.gives = [job // n == giving for job in range(3 * n)]
+        self.sibling = [self._sibling(job) for job in range(3 * n)]
         self.n_inputs = [0] * (3 * n)
         self.outputs: list[list[tuple[int, int, int, int]]] = [[] for _ in range(3 * n)]
         self.n_wires = self._connect()
@@ -102,18 +107,23 @@ class Direction:
         return draft
 
     def _sibling(self, job: int) -> int:
-        n = self.pipeline.n_stages
-        stages = [s for s in range(n) if self.device[s] == self.device[job]]
-        return job - job % n + stages[-1 if job % n == stages[0] else 0]
+        kind, stage = divmod(job, self.pipeline.n_stages)
+        stages = self.pipeline.stages_of(self.device[job])
+        other = stages[-1] if stage == stages[0] else stages[0]
+        return kind * self.pipeline.n_stages + other
 
     def _connect(self) -> int:
         """Fill in the outputs and count the wires."""
         wires: dict[tuple[int, int], int] = {}
-        for edge in self.pipeline.edges():
-            job, to = edge[1::-1] if self.backwards else edge[:2]
-            ends = self.device[job], self.device[to]
-            wire = wires.setdefault(ends, len(wires)) if ends[0] != ends[1] else -1
-            self.outputs[job].append((to, self.n_inputs[to], edge[2], wire))
+        edges = self.pipeline.edges()
+        if self.backwards:
+            edges = [(to, job, ticks) for job, to, ticks in edges]
+        for job, to, ticks in edges:
+            here, there = self.device[job], self.device[to]
+            wire = -1
+            if here != there:
+                wire = wires.setdefault((here, there), len(wires))
+            self.outputs[job].append((to, self.n_inputs[to], ticks, wire))
             self.n_inputs[to] += 1
         return len(wires)
 
@@ -139,10 +149,11 @@ class _Run:
         self.choices: list[list[tuple[float, int, int]]] = [[] for _ in direction.jobs]
         self.first_stop = [0] * len(direction.jobs)
         self.next_stops: list[tuple[int, int]] = []
-        self.jobs = [
-            [(job, direction.takes[job], priorities[job], self.arrivals[job], self.ticks[job]) for job in jobs]
-            for jobs in direction.jobs
-        ]
+        # What `compete` reads of the jobs of a device, side by side: it is called for every action.
+        self.jobs: list[list[tuple[int, bool, list[float], list[list[int]], int]]] = []
+        for jobs in direction.jobs:
+            rows = [(job, direction.takes[job], priorities[job], self.arrivals[job], self.ticks[job]) for job in jobs]
+            self.jobs.append(rows)
 
     def run(self) -> DraftSchedule | None:
         """Let the device whose next action could stop first decide, until all is done."""
@@ -168,6 +179,7 @@ class _Run:
     def compete(self, device: int, window: float) -> None:
         """Find the actions that compete for a device, (priority, job, start), and when the first of them could stop."""
         done, n, heads = self.done, self.n, []
+        # This is the innermost loop of the search: max() and min() would take longer than comparisons.
         latest: float = NEVER
         for job, takes, priorities, inputs, ticks in self.jobs[device]:
             i = done[job]
@@ -183,8 +195,8 @@ class _Run:
             start = free
             for times in inputs:
                 if i >= len(times):
-                    break
-                start = times[i] if times[i] > start else start  # max() would take longer
+                    break  # an input is not yet sent
+                start = times[i] if times[i] > start else start
             else:
                 choices.append((priority, job, start))
                 first_stop = start + ticks if start + ticks < first_stop else first_stop
@@ -200,6 +212,7 @@ class _Run:
         earliest = min([choice[2] for choice in choices])
         before = first_stop
         if self.fair:
+            # To wait uses up slack: it must not end with less than every other device.
             before = min(before, earliest + 1 + self.slack[device] - min(self.slack))
         before = max(before, earliest + 1)  # an action of no ticks stops when it starts
         return min([choice for choice in choices if choice[2] < before])[1:]

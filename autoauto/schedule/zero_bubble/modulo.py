@@ -64,9 +64,9 @@ class ModuloSchedule(NamedTuple):
 
     def stop(self, pipeline: ZeroBubbleProblem) -> int:
         """When the last action stops if every group starts a period after the one before."""
-        last_group = (pipeline.n_micro_batches - 1) % len(self.starts) + 1
-        stops = [max(start + ticks for start, ticks in zip(row, pipeline.ticks, strict=True)) for row in self.starts]
-        return max(stops[:last_group]) + self.n_periods(pipeline) * self.period
+        n_last = (pipeline.n_micro_batches - 1) % len(self.starts) + 1  # the last group may be incomplete
+        stops = np.array(self.starts[:n_last]) + np.array(pipeline.ticks)
+        return int(stops.max()) + self.n_periods(pipeline) * self.period
 
     def priorities(self, n_micro_batches: int) -> Priorities:
         """The starts of all micro-batches; the actions of a job are sorted, as it does not matter which goes first."""
@@ -129,8 +129,9 @@ class _Table:
         self.pipeline = pipeline
         self.device = pipeline.devices * 3
         path = pipeline.path
-        self.path = [*((job, to, pipeline.link(job, to)) for job, to in pairwise(path)), (path[-1], path[-1], 0)]
-        self.stages = list(map(pipeline.stages_of, range(pipeline.n_devices)))
+        self.path = [(job, to, pipeline.link(job, to)) for job, to in pairwise(path)]
+        self.path.append((path[-1], path[-1], 0))  # the last gradient goes nowhere
+        self.stages = [pipeline.stages_of(device) for device in range(pipeline.n_devices)]
         self.unit = max(1, max(pipeline.work) // (3 * len(self.stages[0])))
         wires: dict[tuple[int, int], int] = defaultdict(int)
         for job, to, link in self.path:
@@ -152,7 +153,7 @@ class _Table:
     def search(
         self, period: int, waits: _Waits, random: Random, n_tries: int
     ) -> tuple[tuple[ModuloSchedule, _Waits] | None, int]:
-        """Change the waits until the memory suffices for this period, and how often they were changed."""
+        """Change the waits until the memory suffices for this period, and count the changes."""
         cost = float("inf")
         for n_tried in range(1, n_tries + 1):
             changed = self.changed(waits, random) if n_tried > 1 else waits
@@ -162,6 +163,7 @@ class _Table:
             excess = self.excess(starts, period)
             if excess == 0:
                 return (ModuloSchedule(period, [starts]), changed), n_tried
+            # Excess is a whole number and rarely falls. The mean memory shows which of equal waits come nearer to that.
             held = sum(self.held(stage, starts) for stage in range(self.pipeline.n_stages))
             new = excess + 3 * held / (period * self.pipeline.limit * len(self.stages))
             if new <= cost + 0.05 * random.random():
@@ -169,7 +171,7 @@ class _Table:
         return None, n_tries
 
     def changed(self, waits: _Waits, random: Random) -> _Waits:
-        """One to three changes: a W lags or no longer, a wait is dropped or drawn anew."""
+        """Make one to three random changes: let a W lag or no longer, drop a wait, or draw a new one."""
         before, lagging = list(waits.before), list(waits.lagging)
         for _ in range(random.choice((1, 1, 2, 3))):
             if random.random() < 0.4:
@@ -179,10 +181,10 @@ class _Table:
             waiting = [job for job, ticks in enumerate(before) if ticks]
             if waiting and random.random() < 0.35:
                 before[random.choice(waiting)] = 0
-            else:
-                job = random.randrange(len(before))
-                units = 2 * random.random() if random.random() < 0.3 else random.choice(ROUND_WAITS)
-                before[job] = int(units * self.unit)
+                continue
+            job = random.randrange(len(before))
+            units = 2 * random.random() if random.random() < 0.3 else random.choice(ROUND_WAITS)
+            before[job] = int(units * self.unit)
         return _Waits(tuple(before), tuple(lagging))
 
     def travel(self, period: int, waits: _Waits) -> list[int] | None:
@@ -192,19 +194,22 @@ class _Table:
         wires: dict[tuple[int, int], _Busy] = defaultdict(lambda: _Busy(period))
         starts, now = [0] * (3 * n), 0
         for job, to, link in self.path:
-            followed = job >= n and not waits.lagging[job - n]
-            duration = ticks[job] + (ticks[job + n] if followed else 0)
+            is_followed = job >= n and not waits.lagging[job - n]  # a B, whose W comes directly after it
+            duration = ticks[job]
+            if is_followed:
+                duration += ticks[job + n]
             start = busy[device[job]].occupy(now + waits.before[job], duration)
             if start is None:
                 return None
             starts[job], now = start, start + ticks[job]
-            if followed:
+            if is_followed:
                 starts[job + n] = now
             if device[job] != device[to]:
                 sent = wires[device[job], device[to]].occupy(now, link)
                 if sent is None:
                     return None
                 now = sent + link
+        # Nothing waits for the other W: they fill what time is left.
         for stage in range(n):
             backward, weight = BACKWARD * n + stage, WEIGHT * n + stage
             if waits.lagging[stage]:
@@ -224,13 +229,20 @@ class _Table:
         total = 0
         for stages in self.stages:
             spans = [(starts[s], starts[s] + self.held(s, starts)) for s in stages]
-            peak = max(sum((now - a) // period - (now - b) // period for a, b in spans) for now, _ in spans)
+            peak = 0
+            for now, _ in spans:
+                # Of a stage as many activations are held as periods start within its span: that of now, and earlier.
+                held = sum((now - start) // period - (now - stop) // period for start, stop in spans)
+                peak = max(peak, held)
             total += max(0, peak - self.pipeline.limit)
         return total
 
 
 class _Busy:
-    """What a device or a wire does in a period: disjoint intervals, of which the last may reach into the next period.
+    """The busy time of a device or a wire in a period: disjoint intervals; the last may reach into the next period.
+
+        |##...###....##|##...###....##|      two periods of the same intervals
+           ^ ready  ####                     an action of 4 ticks goes from gap to gap until one is long enough
 
     Attributes:
         period: the period.
@@ -253,13 +265,20 @@ class _Busy:
         if ticks > period:
             return None
         start, n = ready % period, len(starts)
-        earlier_periods, here = ready - start, bisect_right(starts, start)
-        if n:
-            stop = stops[here - 1] - (0 if here else period)
-            start = stop if stop > start else start  # max() would take longer
+        earlier_periods = ready - start
+        if not n:
+            starts.append(start)
+            stops.append(start + ticks)
+            return ready
+        here = bisect_right(starts, start)
+        stop = stops[here - 1]
+        if not here:
+            stop -= period  # of the last interval of the period before
+        start = stop if stop > start else start  # max() would take longer
+        # Once around the period: the gap before every interval, the one before `here` twice, at both its ends.
         for turn in range(here, here + n + 1):
-            later = turn // n * period if n else 0
-            if not n or start + ticks <= starts[turn % n] + later:
+            later = turn // n * period
+            if start + ticks <= starts[turn % n] + later:
                 at = bisect_left(starts, start % period)
                 starts.insert(at, start % period)
                 stops.insert(at, start % period + ticks)

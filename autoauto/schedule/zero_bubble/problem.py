@@ -66,7 +66,9 @@ class ZeroBubbleProblem:
     def path(self) -> list[int]:
         """The jobs through which a micro-batch and then its gradient pass."""
         n = self.n_stages
-        return [*range(n), *(BACKWARD * n + stage for stage in reversed(range(n)))]
+        forwards = list(range(n))
+        backwards = [BACKWARD * n + stage for stage in reversed(range(n))]
+        return forwards + backwards
 
     def stages_of(self, device: int) -> list[int]:
         """The stages of a device, in their order."""
@@ -83,7 +85,8 @@ class ZeroBubbleProblem:
         """(job, the job that needs it, ticks of the message): micro-batch by micro-batch."""
         n = self.n_stages
         travel = [(job, to, self.link(job, to)) for job, to in pairwise(self.path)]
-        return [*travel, *((BACKWARD * n + stage, WEIGHT * n + stage, 0) for stage in range(n))]
+        weights = [(BACKWARD * n + stage, WEIGHT * n + stage, 0) for stage in range(n)]
+        return travel + weights
 
 
 def lower_bound(pipeline: ZeroBubbleProblem) -> int:
@@ -104,10 +107,13 @@ def lower_bound(pipeline: ZeroBubbleProblem) -> int:
     pipeline = replace(pipeline, limit=min(pipeline.limit, n_activations))
     heads, tails = _heads(pipeline), _tails(pipeline)
     n, ticks, m = pipeline.n_stages, pipeline.ticks, pipeline.n_micro_batches
-    by_stage = [heads[s] + m * (ticks[s] + ticks[BACKWARD * n + s]) + tails[BACKWARD * n + s] for s in range(n)]
-    by_device = [_device_bound(pipeline, heads, tails, device) for device in range(pipeline.n_devices)]
-    by_memory = [_memory_bound(pipeline, heads, tails, device) for device in range(pipeline.n_devices)]
-    return max(*by_stage, *by_device, *by_memory)
+    bound = 0
+    for stage in range(n):
+        backward = BACKWARD * n + stage
+        bound = max(bound, heads[stage] + m * (ticks[stage] + ticks[backward]) + tails[backward])
+    for device in range(pipeline.n_devices):
+        bound = max(bound, _device_bound(pipeline, heads, tails, device), _memory_bound(pipeline, heads, tails, device))
+    return bound
 
 
 def _device_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int], device: int) -> int:
@@ -141,9 +147,8 @@ def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
     stages = pipeline.stages_of(device)
     weights = [ticks[WEIGHT * n + s] for s in stages]
     all_held = pipeline.n_micro_batches * sum(_held(pipeline, heads, s) for s in stages)
-    filling, emptying = (
-        limit * (limit - 1) // 2 * shortest for shortest in (min(ticks[s] for s in stages), min(weights))
-    )
+    filling = limit * (limit - 1) // 2 * min(ticks[s] for s in stages)
+    emptying = limit * (limit - 1) // 2 * min(weights)
     until_the_end = all_held + filling + emptying
     until_the_last_gradient = all_held + filling - limit * max(weights)
     if is_turn(pipeline, device):
@@ -233,9 +238,14 @@ def _ticks_at_turn(pipeline: ZeroBubbleProblem, device: int) -> tuple[int, int, 
 
     The second forward and first input gradient, the first forward and second input gradient, and both weight gradients.
     """
-    n, ticks, outer = pipeline.n_stages, pipeline.ticks, pipeline.devices.index(device)
-    inner, others = (ticks[s] + ticks[BACKWARD * n + s] for s in (outer + 1, outer))
-    return inner, others, [ticks[WEIGHT * n + s] for s in (outer, outer + 1)]
+    n, ticks = pipeline.n_stages, pipeline.ticks
+    outer = pipeline.devices.index(device)
+    inner = outer + 1
+    return (
+        ticks[inner] + ticks[BACKWARD * n + inner],
+        ticks[outer] + ticks[BACKWARD * n + outer],
+        [ticks[WEIGHT * n + outer], ticks[WEIGHT * n + inner]],
+    )
 
 
 def _falling(first: int, last: int, count: int) -> int:
@@ -255,7 +265,7 @@ def _heads(pipeline: ZeroBubbleProblem) -> list[int]:
 def _tails(pipeline: ZeroBubbleProblem) -> list[int]:
     """For every F and B job the minimum time between the stop of an action and the end."""
     n, ticks = pipeline.n_stages, pipeline.ticks
-    tails = [0] * n + list(ticks[WEIGHT * n :])
+    tails = [0] * n + list(ticks[WEIGHT * n :])  # after every input gradient comes its own weight gradient
     for to, job in pairwise(reversed(pipeline.path)):
         tails[job] = max(tails[job], pipeline.link(job, to) + ticks[to] + tails[to])
     return tails

@@ -58,21 +58,31 @@ def search(pipeline: ZeroBubbleProblem, share: float = 1.0) -> DraftSchedule:
     if n_actions > LONG and pipeline.n_micro_batches > few:
         return _long(pipeline, few)
     effort = int(share * min(EFFORT * max(8, min(24, pipeline.n_devices)), TIMES * n_actions))
-    sizes = sorted({min(size, pipeline.n_micro_batches) for size in (few, few + few // 4, pipeline.n_micro_batches)})
     shorter: _OrderSearch | None = None
-    for size in sizes:
-        lengthened = _OrderSearch(replace(pipeline, n_micro_batches=size), effort if size == sizes[-1] else effort // 4)
-        if shorter is not None:
-            lengthened.stretch(shorter)
-        lengthened.explore()
-        effort -= lengthened.spent
-        shorter = lengthened
-    assert shorter is not None
-    if not shorter.is_optimal:
+    for size in (few, few + few // 4):
+        if size < pipeline.n_micro_batches:
+            lengthened = _explored(replace(pipeline, n_micro_batches=size), effort // 4, shorter)
+            effort -= lengthened.spent
+            shorter = lengthened
+    order = _explored(pipeline, effort, shorter)
+    if not order.is_optimal:
         is_v = pipeline.n_stages > pipeline.n_devices
-        is_far = is_v and share >= 1 and shorter.best.makespan > NEAR * shorter.bound
-        shorter.try_steady_state(FULL if is_far else SOME if share >= 1 else FEW)
-    return shorter.best
+        if share < 1:
+            order.try_steady_state(FEW)
+        elif is_v and order.best.makespan > NEAR * order.bound:
+            order.try_steady_state(FULL)
+        else:
+            order.try_steady_state(SOME)
+    return order.best
+
+
+def _explored(pipeline: ZeroBubbleProblem, effort: int, shorter: _OrderSearch | None) -> _OrderSearch:
+    """A search with so much effort, of which some is for the steady states of a shorter order, if there is one."""
+    order = _OrderSearch(pipeline, effort)
+    if shorter is not None:
+        order.stretch(shorter)
+    order.explore()
+    return order
 
 
 def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
@@ -135,7 +145,7 @@ class _OrderSearch:
             self.keep(in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches)))
 
     def keep(self, draft: DraftSchedule | None) -> None:
-        """Make it the best if it is."""
+        """Make a draft the best order so far if it is shorter."""
         if draft is not None and (self.shortest is None or draft.makespan < self.shortest.makespan):
             self.shortest = draft
 
@@ -145,9 +155,7 @@ class _OrderSearch:
             if self.shortest is not None and self.is_finished():
                 break
             before = self.shortest
-            self.tighten(
-                steady_priorities(self.pipeline, itinerary, self.unit, self.period), self.rule(itinerary.window, fair)
-            )
+            self.tighten(self.steady(itinerary), self.rule(itinerary.window, fair))
             if self.shortest is not before:
                 self.itinerary = itinerary
 
@@ -164,7 +172,7 @@ class _OrderSearch:
     def try_forwards(self, itinerary: Itinerary) -> None:
         """Schedule an itinerary forwards, backwards in time and forwards again; the second order may be the best."""
         rule = self.rule(itinerary.window, fair=True)
-        draft = self.schedule(steady_priorities(self.pipeline, itinerary, self.unit, self.period), rule)
+        draft = self.schedule(self.steady(itinerary), rule)
         assert draft is not None
         if not self.is_optimal:
             back = self.backwards.schedule(self.mirrored(draft), rule)
@@ -174,28 +182,36 @@ class _OrderSearch:
 
     def try_backwards(self, itinerary: Itinerary) -> None:
         """Schedule an itinerary backwards in time, then forwards."""
-        steady = steady_priorities(self.pipeline, itinerary, self.unit, self.period)
-        rule, last = self.rule(itinerary.window, fair=True), max(row[-1] for row in steady)
-        back = self.backwards.schedule([[last - start for start in reversed(row)] for row in steady], rule)
+        steady = self.steady(itinerary)
+        rule = self.rule(itinerary.window, fair=True)
+        last = max(row[-1] for row in steady)
+        reverse: Priorities = []
+        for row in steady:
+            reverse.append([last - start for start in reversed(row)])
+        back = self.backwards.schedule(reverse, rule)
         assert back is not None
         self.schedule(self.mirrored(back), rule)
 
     def lengthened(self, short: DraftSchedule) -> Iterator[tuple[Priorities, ChoiceRule]]:
         """The itinerary that was best for the short order, then its steady state."""
-        first = self.itinerary
-        yield steady_priorities(self.pipeline, first, self.unit, self.period), self.rule(first.window, fair=True)
+        yield self.steady(self.itinerary), self.rule(self.itinerary.window, fair=True)
         for stretched in stretches(short.starts, self.pipeline.n_micro_batches):
             for window, fair in product((8, NEVER, 4), (True, False)):
                 yield stretched, self.rule(window, fair)
 
     def tighten(self, priorities: Priorities, rule: ChoiceRule) -> None:
         """Schedule, then improve backwards and forwards for as long as that helps; far too long orders not at all."""
-        draft = self.schedule(priorities, rule, NEVER if self.shortest is None else self.best.makespan * 3 // 2)
+        cutoff = NEVER
+        if self.shortest is not None:
+            cutoff = self.shortest.makespan * 3 // 2
+        draft = self.schedule(priorities, rule, cutoff)
         for _ in range(self.rounds):
             if draft is None or self.is_finished():
                 break
             again = self.forward_backward(draft, rule)
-            draft = again if again.makespan < draft.makespan else None
+            if again.makespan >= draft.makespan:
+                break
+            draft = again
 
     def forward_backward(self, draft: DraftSchedule, rule: ChoiceRule) -> DraftSchedule:
         """Schedule backwards in time, then forwards again."""
@@ -207,8 +223,11 @@ class _OrderSearch:
 
     def mirrored(self, draft: DraftSchedule) -> Priorities:
         """The starts with time running the other way."""
-        rows = zip(draft.starts, self.pipeline.ticks, strict=True)
-        return [[draft.makespan - ticks - start for start in reversed(starts)] for starts, ticks in rows]
+        mirrored: Priorities = []
+        for starts, ticks in zip(draft.starts, self.pipeline.ticks, strict=True):
+            last = draft.makespan - ticks  # an action that starts then stops at the makespan, so at 0 in the mirror
+            mirrored.append([last - start for start in reversed(starts)])
+        return mirrored
 
     def schedule(self, priorities: Priorities, rule: ChoiceRule, cutoff: int = NEVER) -> DraftSchedule | None:
         """Schedule, and keep the result if it is the best."""
@@ -216,13 +235,17 @@ class _OrderSearch:
         self.keep(draft)
         return draft
 
+    def steady(self, itinerary: Itinerary) -> Priorities:
+        """The priorities of an itinerary if a micro-batch sets out every period."""
+        return steady_priorities(self.pipeline, itinerary, self.unit, self.period)
+
     def rule(self, window: float, fair: bool) -> ChoiceRule:
         """A rule whose window is given in units."""
         return ChoiceRule(window * self.unit, fair)
 
 
 def stretches(starts: list[list[int]], n_micro_batches: int) -> Iterator[Priorities]:
-    """Starts of more micro-batches: those of few, where a group of one to three is repeated.
+    """Make starts of more micro-batches of the starts of a few, by repeating a group of one to three of them.
 
     Groups come first whose jobs agree best on how long a group takes.
 
@@ -233,12 +256,15 @@ def stretches(starts: list[list[int]], n_micro_batches: int) -> Iterator[Priorit
     few = len(starts[0])
     groups = []
     for size, stop in product((1, 2, 3), range(few // 3 + 3, few)):
+        # By job how long the group of `size` micro-batches before `stop` takes, until the next one starts.
         gaps = [row[stop] - row[stop - size] for row in starts]
-        groups.append(((max(gaps) - min(gaps)) / size, size, stop, sum(gaps) / len(gaps) / size))
+        disagreement = (max(gaps) - min(gaps)) / size
+        groups.append((disagreement, size, stop, sum(gaps) / len(gaps) / size))
     extra = n_micro_batches - few
     for _, size, stop, period in sorted(groups):
         lengthened: Priorities = []
         for row in starts:
             middle = [row[stop - size + i % size] + (i // size + 1) * size * period for i in range(extra)]
-            lengthened.append([*row[:stop], *middle, *(start + extra * period for start in row[stop:])])
+            end = [start + extra * period for start in row[stop:]]
+            lengthened.append(row[:stop] + middle + end)
         yield lengthened

@@ -86,7 +86,8 @@ def steady_state(pipeline: ZeroBubbleProblem, random: Random, effort: Effort = F
     rounds = [(n_groups, n_timed * min(pipeline.n_stages, 16) // 16) for n_groups, n_timed in effort.rounds]
     if rounds:
         best = annealed(pipeline, first, random, rounds[0][1])
-        first = best if best.period < first.period else first  # other orders of the same period are worse to begin with
+        if best.period < first.period:  # other orders of the same period are worse to begin with
+            first = best
     groups = [_departing(pipeline, first, size, spacing) for size, spacing in effort.groups]
     for n_groups, n_timed in rounds:
         groups = [annealed(pipeline, group, random, n_timed) for group in groups[:n_groups]]
@@ -100,10 +101,11 @@ def _departing(pipeline: ZeroBubbleProblem, first: ModuloSchedule, size: int, sp
 
     Intervals are even if others need too long a period.
     """
-    for extra in range(STRETCHED if spacing < 1 else 0):
-        group = first.repeated(size, size * first.period * (32 + extra) // 32, int(spacing * first.period))
-        if CyclicOrder(pipeline, group).is_timed():
-            return group
+    if spacing < 1:
+        for extra in range(STRETCHED):
+            group = first.repeated(size, size * first.period * (32 + extra) // 32, int(spacing * first.period))
+            if CyclicOrder(pipeline, group).is_timed():
+                return group
     return first.repeated(size, size * first.period, first.period)
 
 
@@ -117,6 +119,7 @@ def annealed(pipeline: ZeroBubbleProblem, schedule: ModuloSchedule, random: Rand
     n_periods, stop = best.n_periods(pipeline), best.stop(pipeline)
     while runs and order.n_timed < n_timed:
         order.n_timed += LOOKED_AT
+        # The mean of a random amount by which the period may grow; it falls from HOT to COLD.
         longer = HOT * (COLD / HOT) ** (order.n_timed / n_timed) * order.period
         move = order.move(*_out_of_a_run(runs, random))
         if move is None:
@@ -125,6 +128,7 @@ def annealed(pipeline: ZeroBubbleProblem, schedule: ModuloSchedule, random: Rand
             order.undo(move)
             continue
         runs = _runs(order, order.tighten())
+        # To time an order from its start takes long: only those are that are likely to stop first.
         if n_periods * order.period + SPAN * (stop - n_periods * best.period) < stop:
             passed = order.schedule()
             if passed.stop(pipeline) < stop:
@@ -133,12 +137,12 @@ def annealed(pipeline: ZeroBubbleProblem, schedule: ModuloSchedule, random: Rand
 
 
 def _runs(order: CyclicOrder, cycle: list[int]) -> list[list[int]]:
-    """The runs of at least two actions of a cycle; none if all of it is on a device, which then has no time left."""
+    """The runs of two or more actions of a cycle; none if the cycle is on one device, which then has no time left."""
     first = next((i for i, here in enumerate(cycle) if order.after[cycle[i - 1]] != here), None)
     if first is None:
         return []
     runs: list[list[int]] = []
-    for here in (*cycle[first:], *cycle[:first]):
+    for here in cycle[first:] + cycle[:first]:  # from the beginning of a run on, so that none is divided
         if runs and order.after[runs[-1][-1]] == here:
             runs[-1].append(here)
         else:
@@ -147,7 +151,7 @@ def _runs(order: CyclicOrder, cycle: list[int]) -> list[list[int]]:
 
 
 def _out_of_a_run(runs: list[list[int]], random: Random) -> tuple[int, int]:
-    """An action of a run, and how many others it passes to leave the run; sometimes up to three more."""
+    """Draw an action of a run, and how many others it passes to leave the run; sometimes it passes up to three more."""
     run, further = random.choice(runs), random.choice((0, 0, 0, 1, 2, 3))
     if random.random() < 0.5:
         i = random.randrange(len(run) - 1)

@@ -40,10 +40,10 @@ class Lengths(NamedTuple):
 
     @staticmethod
     def of(text: str) -> Lengths:
-        """Read one.
+        """Read a distribution from text.
 
         Raises:
-            BadInput: it is written otherwise, or lengths do not ascend.
+            BadInput: the text has another form, or lengths do not ascend.
 
         >>> Lengths.of("512:2048").mean, round(Lengths.of("p50=512,p90=2048").mean)
         (1280, 913)
@@ -68,16 +68,17 @@ class Lengths(NamedTuple):
 
     @property
     def mean(self) -> int:
-        """Tokens, rounded."""
+        """The mean number of tokens, rounded."""
         middles = (np.arange(_MEAN_POINTS) + 0.5) / _MEAN_POINTS
         return max(1, round(float(self.at(middles).mean())))
 
     def at(self, shares: FloatArray) -> IntArray:
-        """The lengths that such shares of requests do not exceed, each from 0 to below 1."""
+        """The quantiles of the distribution at `shares`, each from 0 to below 1, in tokens."""
         if self.ends is not None:
             first, last = self.ends
             return np.asarray(first + np.floor(shares * (last - first + 1))).astype(np.int64)
         z = np.array([_NORMAL.inv_cdf(float(share)) for share in np.clip(shares, _RARE, 1 - _RARE)])
+        # The segment between two percentiles that holds z; the outermost segments go on beyond their ends.
         right = np.clip(np.searchsorted(self.z, z), 1, len(self.z) - 1)
         known_z, logs = np.array(self.z), np.array(self.logs)
         slopes = (logs[right] - logs[right - 1]) / (known_z[right] - known_z[right - 1])

@@ -77,7 +77,7 @@ class TrafficLoad:
 
     @property
     def n_windows(self) -> int | None:
-        """In how many parts of equal length bounds must hold, whatever the rate; None where they are over all."""
+        """The number of equal parts of the trace in each of which bounds must hold; None without windows."""
         if self.trace is None or self.window_s is None:
             return None
         return max(1, round(float(self.trace.requests.arrival_s[-1]) / self.window_s))
@@ -91,11 +91,11 @@ class TrafficLoad:
 
     @property
     def mean_tokens(self) -> tuple[int | None, int | None]:
-        """Of prompts and answers; None where they are alike and the configuration says how long."""
+        """Mean tokens of a prompt and of an answer; None where all are alike and the configuration says how long."""
         if self.trace is not None:
             return self.trace.means[:2]
-        lengths = self.input_lengths, self.output_lengths
-        mean_input, mean_output = (None if each is None else each.mean for each in lengths)
+        mean_input = None if self.input_lengths is None else self.input_lengths.mean
+        mean_output = None if self.output_lengths is None else self.output_lengths.mean
         return mean_input, mean_output
 
     def requests(self, rate_per_s: float, alike: Workload, latency_s: float) -> Requests:
@@ -108,16 +108,19 @@ class TrafficLoad:
         """
         if self.trace is not None:
             return self._cached(self.trace.requests.faster(rate_per_s / self.trace.rate_per_s), alike)
+        # Long enough for a queue to show itself, and with enough requests for percentiles.
         lasts_s = max(_MIN_LOAD_S, _LATENCIES * latency_s)
         n = min(max(_MIN_REQUESTS, ceil(rate_per_s * lasts_s)), _MAX_REQUESTS)
-        arrivals, prompts, answers = (np.random.default_rng([_SEED, i]) for i in range(3))  # so n changes none of them
+        # A generator for each, so that more requests change none of the first ones.
+        arrivals, prompts, answers = (np.random.default_rng([_SEED, i]) for i in range(3))
         gaps = self.process.gaps(arrivals, n)
         arrival_s = (np.cumsum(gaps) - gaps[0]) / rate_per_s
-        tokens = [np.full(n, length) for length in (alike.input_tokens, alike.output_tokens)]
-        for i, (lengths, random) in enumerate(((self.input_lengths, prompts), (self.output_lengths, answers))):
-            if lengths is not None:
-                tokens[i] = lengths.at(random.random(n))
-        return self._cached(Requests(arrival_s, tokens[0], tokens[1], np.zeros(n, dtype=np.int64)), alike)
+        input_tokens, output_tokens = np.full(n, alike.input_tokens), np.full(n, alike.output_tokens)
+        if self.input_lengths is not None:
+            input_tokens = self.input_lengths.at(prompts.random(n))
+        if self.output_lengths is not None:
+            output_tokens = self.output_lengths.at(answers.random(n))
+        return self._cached(Requests(arrival_s, input_tokens, output_tokens, np.zeros(n, dtype=np.int64)), alike)
 
     def _cached(self, requests: Requests, alike: Workload) -> Requests:
         if self.trace is not None and self.trace.knows_cached:

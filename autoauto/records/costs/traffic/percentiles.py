@@ -11,10 +11,10 @@ from autoauto.records.units import FloatArray
 
 
 class Percentiles(NamedTuple):
-    """Of one quantity of requests, in its unit; NaN where there was none.
+    """The mean and percentiles of one quantity of requests, in its unit; NaN if there were no requests.
 
     Attributes:
-        mean: of all.
+        mean: over all requests.
         p50, p90, p95, p99: between two values interpolated linearly, as NumPy does.
     """
 
@@ -26,7 +26,7 @@ class Percentiles(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float] | FloatArray) -> Percentiles:
-        """Those of some values.
+        """Compute the mean and the percentiles of some values.
 
         >>> Percentiles.of([1.0, 2.0, 6.0])
         Percentiles(mean=3.0, p50=2.0, p90=5.2, p95=5.6, p99=5.92)
@@ -49,5 +49,5 @@ def percent_of(name: str) -> float:
 
 
 def percentile(values: Sequence[float] | FloatArray, percent: float) -> float:
-    """The value that so many percent do not exceed; NaN where there is none."""
+    """The value that `percent` of the values do not exceed; NaN if there are no values."""
     return float(np.percentile(values, percent)) if len(values) else float("nan")

@@ -11,13 +11,13 @@ from autoauto.records.units import IntArray
 
 
 class _PrefixCache:
-    """The blocks of prompts that a replica has, those that were used longest ago first."""
+    """The blocks of prompts that a replica has, the least recently used first."""
 
     def __init__(self, n_blocks: int) -> None:
         self._n_blocks, self._blocks = n_blocks, dict[Hashable, None]()
 
     def take(self, blocks: Sequence[Hashable]) -> int:
-        """How many of the first blocks of a prompt are there; all of them are afterwards, as far as there is room."""
+        """Count the first blocks of a prompt that are cached, then cache all of its blocks as far as there is room."""
         n_hits = 0
         while n_hits < len(blocks) and blocks[n_hits] in self._blocks:
             n_hits += 1

@@ -42,17 +42,21 @@ class Requests(NamedTuple):
                 raise BadInput(f"{name} must be at least 1 of every request, got {np.min(numbers)}")
 
     def first(self, n: int) -> Requests:
-        """Those that arrive first, at most so many."""
+        """The first `n` requests, or all if there are fewer."""
         return self.chosen(np.arange(min(n, len(self.arrival_s))))
 
     def faster(self, factor: float) -> Requests:
-        """The same requests, arriving so many times as fast."""
+        """The requests with all arrivals `factor` times as fast."""
         return self._replace(arrival_s=self.arrival_s / factor)
 
     def chosen(self, indices: IntArray) -> Requests:
-        """Some of them, by their numbers."""
-        arrival_s, *tokens = self
-        return Requests(arrival_s[indices], *(column[indices] for column in tokens))
+        """The requests with these indices."""
+        return Requests(
+            self.arrival_s[indices],
+            self.input_tokens[indices],
+            self.output_tokens[indices],
+            self.cached_tokens[indices],
+        )
 
 
 class WaitsFor(NamedTuple):
@@ -93,7 +97,7 @@ class Served(NamedTuple):
     n_preempted: int
 
     def chosen(self, indices: IntArray) -> Served:
-        """Some of the requests, by their numbers; what is of all stays that of all."""
+        """The times of the requests with these indices; shares and counts stay those over all requests."""
         return self._replace(
             admitted_s=self.admitted_s[indices], first_token_s=self.first_token_s[indices], end_s=self.end_s[indices]
         )
