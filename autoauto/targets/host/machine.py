@@ -1,6 +1,6 @@
 """This machine: its clock, its cores (`cores_of`), its name (`identity`), and cached numbers (`MachineCache`).
 
-Whether a core is as fast as it usually is: `SpeedProbe`.
+`SpeedProbe` notices when a core is slower than it typically is.
 
 A hardware thread shares its core with another one. While that one computes for another tenant of the machine, a process
 still has its core all the time, and yet a network takes 1.3 times as long, for seconds (seen on virtual machines with
@@ -19,14 +19,18 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from platform import python_version
 from time import perf_counter, thread_time_ns
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 CLOCK_HZ = 1e9
 """One cycle of a host device is a nanosecond, whatever the CPU's clock is."""
@@ -34,6 +38,7 @@ CLOCK_HZ = 1e9
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 Value = TypeVar("Value")
+Times = TypeVar("Times", bound="DataclassInstance")
 
 
 def cores() -> tuple[tuple[int, ...], ...]:
@@ -48,13 +53,11 @@ def siblings(number: int, topology: Path = _TOPOLOGY) -> set[int]:
         text = (topology / f"cpu{number}" / "topology" / "thread_siblings_list").read_text(encoding="ascii")
     except OSError:
         return {number}
-    return {n for part in text.strip().split(",") for n in _span(part)} | {number}
-
-
-def _span(part: str) -> range:
-    """Read "4" or "4-7" as the kernel writes sets of numbers."""
-    first, _, last = part.partition("-")
-    return range(int(first), int(last or first) + 1)
+    numbers = {number}
+    for part in text.strip().split(","):  # "4" or "4-7"
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def cores_of(device: int, cores_per_device: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
@@ -115,7 +118,7 @@ def cpu_model() -> str:
 
 
 def cpu_clock_hz() -> float | None:
-    """The highest clock of core 0 where the kernel knows it, else its present one; None where it says neither."""
+    """The highest clock of core 0, or its present clock where the kernel does not know that; None for neither."""
     with suppress(OSError, ValueError):
         return int((_TOPOLOGY / "cpu0" / "cpufreq" / "cpuinfo_max_freq").read_text(encoding="ascii")) * 1e3
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
@@ -132,12 +135,24 @@ class MachineCache:
 
     Args:
         name: start of the file name.
-        key_parts: what the numbers depend on besides the machine.
+        key_parts: values on which the numbers depend besides the machine.
     """
 
     def __init__(self, name: str, *key_parts: object) -> None:
         self._name, self._key = name, repr((*key_parts, identity()))
         self._path = cache_dir() / f"{name}-{hashlib.sha256(self._key.encode()).hexdigest()[:16]}.json"
+
+    def times(self, kind: type[Times], measure: Callable[[], Times]) -> Times:
+        """The times in the file, which `measure` measures if there are none; all fields of a `kind` are floats."""
+
+        def times_of(numbers: Mapping[str, Any]) -> Times:
+            return kind(**{field.name: float(numbers[field.name]) for field in fields(kind)})
+
+        times = self.read(times_of)
+        if times is None:
+            times = measure()
+            self.write(asdict(times))
+        return times
 
     def read(self, make: Callable[[Mapping[str, Any]], Value]) -> Value | None:
         """`make(numbers)`; None when there is no file, or when `make` rejects its numbers."""
@@ -207,7 +222,9 @@ class SpeedProbe:
             return 1.0
         now_ns = self._sample()
         typical_ns = sorted(self._samples_ns)[int(TYPICAL_QUANTILE * len(self._samples_ns))]
-        return now_ns / typical_ns if now_ns > SLOW_FACTOR * typical_ns else 1.0
+        if now_ns <= SLOW_FACTOR * typical_ns:
+            return 1.0
+        return now_ns / typical_ns
 
     def wait(self) -> bool:
         """Wait until the core is fast, or patience ends; return whether there was a wait.
@@ -216,6 +233,7 @@ class SpeedProbe:
         a busy thread is soon moved to a free one (on a rented machine after 0.1 s, where sleeping took 0.4 s).
         """
         start_s, waited = perf_counter(), False
+        # On a core that stays slow all waits together take at most `MAX_WAIT_RATIO` of the time of the work itself.
         other_s = start_s - self._start_s - self._waited_s
         give_up_s = start_s + self._patience_s + min(0.0, MAX_WAIT_RATIO * other_s - self._waited_s)
         while self.factor() > 1.0 and perf_counter() < give_up_s:
@@ -246,7 +264,7 @@ class SpeedProbe:
 
 
 def seconds_of(variable: str, default_s: float) -> float:
-    """What a variable of the environment sets instead of a default.
+    """The seconds that a variable of the environment sets; the default if it is not set.
 
     Raises:
         BadInput: it is not a number of seconds.
