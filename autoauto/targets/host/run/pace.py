@@ -45,9 +45,9 @@ gets of caches and memory is drawn when it starts, which no interval of a single
 class SteadyPace:
     """Records the outputs of pipelines, and decides when the pace of each is steady.
 
-    A pace is steady when its mean is known well enough (`pace_error`), after `RUN_S` seconds or more. Any pace counts as
-    steady when `MAX_RATIO` times `RUN_S` seconds will have passed once all micro-batches in flight have left: for large
-    models they take seconds, and they are measured as well.
+    A pace is steady when its mean is known well enough (`pace_error`), after `RUN_S` seconds or more. Any pace counts
+    as steady when `MAX_RATIO` times `RUN_S` seconds will have passed once all micro-batches in flight have left: those
+    of large models take seconds, and are measured as well.
 
     Args:
         n_pipelines, n_devices: pipelines side by side, and the devices of each.

@@ -330,7 +330,7 @@ def _outputs_by(
     samples: InputSamples | None,
 ) -> Outputs:
     n_cores = len(cores())
-    session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))  # type: ignore[call-arg]
+    session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))
     resources = [StageResources(cores_of(0, n_cores), session, machine_bytes())] * len(plan.stages)
     inputs = inputs_of(source, graph, batch_size, samples)
     stages = [stage.layers for stage in plan.stages]

@@ -80,8 +80,11 @@ def requirements(sessions: Iterable[Session]) -> list[str]:
     """
     of_host = sorted((each for each in sessions if isinstance(each, HostSession)), key=attrgetter("runtime"))
     of_gpus = {each.package.module for each in of_host if computes_on_gpus(each.runtime)}
-    needed = [each for each in of_host if computes_on_gpus(each.runtime) or each.package.module not in of_gpus]
-    return list(dict.fromkeys(name for each in needed for name in each.requirements))
+    names: dict[str, None] = {}  # each once, in order
+    for each in of_host:
+        if computes_on_gpus(each.runtime) or each.package.module not in of_gpus:
+            names.update(dict.fromkeys(each.requirements))
+    return list(names)
 
 
 def check_installed(name: str) -> None:
