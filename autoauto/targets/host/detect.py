@@ -23,7 +23,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.units import MIB, format_bytes
 from autoauto.targets.host.gpu.gpus import GPU_PREFIX, gpu_links, gpus
-from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, cpu_clock_hz, cpu_model
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, cpu_clock_hz, cpu_model, kernel_bytes
 from autoauto.targets.host.processes import WorkerGroup, Workers
 from autoauto.targets.host.transport.shared_memory import Ring
 
@@ -304,8 +304,7 @@ def _memory_limit(group: Path) -> int | None:
 
 
 def _machine_bytes() -> int:
-    words = _words(Path("/proc/meminfo"))
-    return int(words[words.index("MemTotal:") + 1]) * 1024
+    return kernel_bytes("/proc/meminfo", "MemTotal")
 
 
 def _words(path: Path) -> list[str]:

@@ -110,22 +110,31 @@ def excess_load() -> MachineLoad | None:
 
 def cpu_model() -> str:
     """The model of the CPU by /proc/cpuinfo, or the architecture when there is none."""
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return platform.machine()
+    return kernel_entry("/proc/cpuinfo", "model name") or platform.machine()
 
 
 def cpu_clock_hz() -> float | None:
     """The highest clock of core 0, or its present clock where the kernel does not know that; None for neither."""
     with suppress(OSError, ValueError):
         return int((_TOPOLOGY / "cpu0" / "cpufreq" / "cpuinfo_max_freq").read_text(encoding="ascii")) * 1e3
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+    clock_mhz = kernel_entry("/proc/cpuinfo", "cpu MHz")
+    return None if clock_mhz is None else float(clock_mhz) * 1e6
+
+
+def kernel_entry(path: str, name: str) -> str | None:
+    """The value in the first line "name: value" of a file of the kernel; None where there is no such line."""
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         key, _, value = line.partition(":")
-        if key.strip() == "cpu MHz":
-            return float(value) * 1e6
+        if key.strip() == name:
+            return value.strip()
     return None
+
+
+def kernel_bytes(path: str, name: str) -> int:
+    """The value in such a line that ends in kB, in bytes."""
+    value = kernel_entry(path, name)
+    assert value is not None, f"{path} has no entry {name}"
+    return 1024 * int(value.split()[0])
 
 
 class MachineCache:

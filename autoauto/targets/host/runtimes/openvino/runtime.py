@@ -182,14 +182,15 @@ def _n_parts(port: Port, own: Any) -> int:
     shape = tuple(own.shape)
     if not port.shape or port.shape == shape:
         return 1
-    return port.shape[0] // shape[0]
+    n_parts: int = port.shape[0] // shape[0]
+    return n_parts
 
 
 def _part(array: Array, own: Any, number: int) -> Array:
     """A part of a tensor, or all of it where every part has the same, or where OpenVINO knows no shape."""
     if own.partial_shape.is_dynamic or array.shape == tuple(own.shape):
         return array
-    length = own.shape[0]
+    length: int = own.shape[0]
     return array[number * length : (number + 1) * length]
 
 
