@@ -1,4 +1,4 @@
-"""What a target by name is: `NamedTarget`, its options, and what it opens to."""
+"""Targets that users choose by name: `NamedTarget`, its options (`TargetOption`), and the `Request` to open it."""
 
 from __future__ import annotations
 
@@ -54,13 +54,15 @@ class TargetOption:
             return True
         if self.kind is float:
             return type(value) in (int, float) and isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
-        if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):
+        if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):  # a bool is an int, too
             return False
-        return value in self.choices if self.choices else self.kind is not int or value >= 1  # type: ignore[operator]
+        if self.choices:
+            return value in self.choices
+        return not isinstance(value, int) or self.kind is bool or value >= 1
 
 
 class Request(NamedTuple):
-    """What a named target is opened for.
+    """The model, devices and options for which a named target is opened.
 
     Attributes:
         graph: the model.
@@ -68,8 +70,8 @@ class Request(NamedTuple):
         cluster: the target's devices, with the memory that plans may fill.
         precision: format of weights and activations.
         options: every option of the target.
-        decoder: the model, where it was read as one; else None.
-        decoder_file: the file that the decoder was read from, where an engine of this machine reads it, too.
+        decoder: the model, if it was read as a decoder; else None.
+        decoder_file: the file that the decoder was read from, if an engine of this machine can read it, too.
     """
 
     graph: LayerGraph
