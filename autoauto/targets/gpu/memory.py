@@ -113,7 +113,8 @@ def _expert_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
 def block_weight_bytes(decoder: Decoder, serving: Serving) -> float:
     """Weights of a block of the most frequent kind on a GPU.
 
-    Matrices are in their formats, norms and the router of experts in bf16. Every rank of the attention has all its weights; experts are split or dealt among all GPUs of the group.
+    Matrices are in their formats, norms and the router of experts in bf16. Every rank of the attention has all its
+    weights; experts are split or dealt among all GPUs of the group.
     """
     formats = decoder.part_formats(serving.weights)
     weights = decoder.part_weights(serving.tensor_parallel)

@@ -38,7 +38,7 @@ PyTorch. PopART and TensorFlow leave no room for it."""
 
 def step_overhead(framework: Framework, clock_hz: float, update: WeightUpdate) -> StepOverhead:
     """The overhead of a step."""
-    waits_for_hosts = framework is Framework.POPTORCH and update.optimizer is Optimizer.LAMB
-    host_s = HOST_LAMB_S if waits_for_hosts else 0.0
-    round_cycles, transfer_cycles, host_cycles = (round(s * clock_hz) for s in (ROUND_S, TRANSFER_S, host_s))
-    return StepOverhead(round_cycles, BUCKET_BYTES, transfer_cycles, host_cycles)
+    host_s = 0.0
+    if framework is Framework.POPTORCH and update.optimizer is Optimizer.LAMB:
+        host_s = HOST_LAMB_S
+    return StepOverhead(round(ROUND_S * clock_hz), BUCKET_BYTES, round(TRANSFER_S * clock_hz), round(host_s * clock_hz))
