@@ -20,7 +20,7 @@ from autoauto.targets.host.detect import device_links, device_memory_bytes, tota
 from autoauto.targets.host.gpu.cluster import gpu_cluster
 from autoauto.targets.host.gpu.gpus import GPU_PREFIX, Gpu, gpus_named
 from autoauto.targets.host.gpu.gpus import gpus as gpus_here
-from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_from
+from autoauto.targets.host.machine import CLOCK_HZ, core_beside_gpu, cores_from, cores_of
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
 from autoauto.targets.host.runtimes.registry import check_cuda_installed, computes_on_gpus
 from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE
@@ -246,15 +246,11 @@ class HostDevices:
             n_threads: threads of its session, hence its cores if it has no GPU.
             among: the cores of another machine.
         """
+        if not self.unlike:
+            return core_beside_gpu(number) if self.gpus else cores_of(number, n_threads, among)
         # Cores of the devices before this one; a GPU counts as the core beside it.
-        first = number * n_threads
-        if self.unlike:
-            first = sum(device.n_tiles for device in self.unlike[:number])
-        elif self.gpus:
-            first = number
-        if self.gpu(number):
-            return core_beside_gpu(first)
-        return cores_from(first, n_threads, among)
+        first = sum(device.n_tiles for device in self.unlike[:number])
+        return core_beside_gpu(first) if self.gpu(number) else cores_from(first, n_threads)
 
     def n_cores_through(self, number: int, n_threads: int) -> int:
         """The cores of a device and of all before it; 0 for a GPU, since the core beside it may be shared."""

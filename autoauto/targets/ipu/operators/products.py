@@ -175,16 +175,6 @@ def output_product(sizes_of: Callable[[OperatorContext], AttentionSizes], contex
     return matrix_product(context, groups, queries, keys, value)
 
 
-def attention_scores(context: OperatorContext) -> Product:
-    """The product of the queries and keys of an Attention of the standard."""
-    return scores_product(attention_sizes, context)
-
-
-def attention_output(context: OperatorContext) -> Product:
-    """The product of the softmax and the values of an Attention of the standard."""
-    return output_product(attention_sizes, context)
-
-
 def attention_sizes(context: OperatorContext) -> AttentionSizes:
     """Sizes of an Attention of the standard; with a past, its keys are added."""
     queries, keys, values = (context.shape(position) for position in range(3))
@@ -200,6 +190,11 @@ def attention_sizes(context: OperatorContext) -> AttentionSizes:
     if len(past) == 4:
         n_keys += past[-2]
     return AttentionSizes(queries[0] * heads, queries[-2], width, n_keys, value)
+
+
+attention_scores: ProductOf = partial(scores_product, attention_sizes)
+attention_output: ProductOf = partial(output_product, attention_sizes)
+"""The two products of an Attention of the standard."""
 
 
 def recurrent(context: OperatorContext) -> OperatorCost:
