@@ -225,17 +225,18 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         MissingExtra: the package of measured times is not installed.
     """
     from autoauto.targets.gpu.tables import check_installed
-    from autoauto.targets.gpu.target import GpuTarget
+    from autoauto.targets.gpu.target import GpuTarget, measured_engines
 
     check_installed()
     assert request.decoder is not None
     names = tuple(dict.fromkeys(device.name for device in request.cluster.devices))
+    systems = tuple(map(system_named, names))
     notes: list[str] = []
     if len(names) > 1:
         notes.append(equal_groups_note())
     notes += _contradictions(request.decoder, names)
     notes += _stand_ins(request.decoder, names)
-    notes += error_notes(request.decoder, _measured_engines(names), names)
+    notes += error_notes(request.decoder, measured_engines(systems), names)
     speculation, cached_share = drafts_of(request.options), cached_share_of(request.options)
     traffic = traffic_of(request.options)
     if traffic is not None and traffic.trace is not None and traffic.trace.knows_cached:
@@ -244,7 +245,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     notes += traffic_notes(traffic)
     target = GpuTarget(
         request.decoder,
-        tuple(map(system_named, names)),
+        systems,
         tuple(notes),
         speculation=speculation,
         cached_share=cached_share,
@@ -253,12 +254,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         pools=tuple(map(int, str(request.options["pools"]).split(","))),
     )
     return target, request.cluster
-
-
-def _measured_engines(systems: Sequence[str]) -> list[str]:
-    """The engines whose kernels were measured on any of the systems."""
-    measured = {name for system in systems for name in system_named(system).engines}
-    return [name for name, engine in ENGINES.items() if engine.kernel_times in measured]
 
 
 def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES, engine_named
@@ -77,12 +79,11 @@ class GpuTarget:
         # A dense model has no experts to deal, and ranks of attention with sequences of their own are its replicas.
         of_experts = sizes if self.decoder.experts else (1,)
         checkpoint = self.decoder.checkpoint
-        measured = {name for system in self.systems for name in system.engines}
         mean_input, mean_output = (None, None) if self.traffic is None else self.traffic.mean_tokens
         return TargetTraits(
             origin=Origin.MODELLED,
             space={
-                "engine": tuple(name for name, engine in ENGINES.items() if engine.kernel_times in measured),
+                "engine": measured_engines(self.systems),
                 "tensor_parallel": sizes,
                 "expert_parallel": of_experts,
                 "attention_data_parallel": of_experts,
@@ -179,6 +180,12 @@ class GpuTarget:
     def engine(self, session: GpuSession) -> Engine:
         """The engine of a session."""
         return engine_named(session.engine)
+
+
+def measured_engines(systems: Iterable[GpuSystem]) -> tuple[str, ...]:
+    """The names of the engines whose kernels were measured on any of the systems."""
+    measured = set(chain.from_iterable(system.engines for system in systems))
+    return tuple(name for name, engine in ENGINES.items() if engine.kernel_times in measured)
 
 
 @cache

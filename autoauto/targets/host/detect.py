@@ -251,14 +251,22 @@ def usable_cores() -> int:
 
 def cpu_quota() -> float | None:
     """The CPUs that the control groups of this process allow in the mean; None without a quota."""
-    quotas = map(_cpu_quota, control_groups())
-    return min((quota for quota in quotas if quota is not None), default=None)
+    quotas = []
+    for group in control_groups():
+        limit, *period = _words(group / "cpu.max") or ["max"]  # quota and period in microseconds
+        if limit != "max":
+            quotas.append(int(limit) / int(period[0]))
+    return min(quotas, default=None)
 
 
 def total_bytes() -> int:
     """The machine's memory, at most what the limits of the control groups allow."""
-    limits = map(_memory_limit, control_groups())
-    return min([_machine_bytes(), *(limit for limit in limits if limit is not None)])
+    limits = [_machine_bytes()]
+    for group in control_groups():
+        words = _words(group / "memory.max")
+        if words and words != ["max"]:
+            limits.append(int(words[0]))
+    return min(limits)
 
 
 def device_memory_bytes(total: int, n_devices: int) -> int:
@@ -289,18 +297,6 @@ def control_groups(root: Path = _CONTROL_GROUPS, membership: Path = Path("/proc/
         if line.startswith("0::/"):
             group = Path(os.path.normpath(line.removeprefix("0::")))
             yield from (root / str(folder).lstrip("/") for folder in (group, *group.parents))
-
-
-def _cpu_quota(group: Path) -> float | None:
-    """Number of CPUs by `cpu.max` ("200000 100000", quota and period in microseconds); None without a limit."""
-    limit, *period = _words(group / "cpu.max") or ["max"]
-    return None if limit == "max" else int(limit) / int(period[0])
-
-
-def _memory_limit(group: Path) -> int | None:
-    """Bytes by `memory.max`; None without a limit."""
-    limit = (_words(group / "memory.max") or ["max"])[0]
-    return None if limit == "max" else int(limit)
 
 
 def _machine_bytes() -> int:

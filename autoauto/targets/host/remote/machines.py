@@ -8,7 +8,6 @@ connection (`Pump`).
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
@@ -22,7 +21,7 @@ from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import WorkerGroup, Workers, checked
 from autoauto.targets.host.remote.agent import Agent, FromWorker, RemoteReference, dumps
-from autoauto.targets.host.transport.messages import FailedMessage, MessageReader, MessageWriter
+from autoauto.targets.host.transport.messages import FailedMessage, MessageReader, MessageWriter, readable
 from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile
 from autoauto.targets.host.transport.tcp import (
     CONTROL,
@@ -93,10 +92,7 @@ class Pump:
 
     def _may(self, descriptor: int) -> bool:
         """Wait until a descriptor is readable; False when the pump is to stop."""
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.register(self._stop_fd, select.POLLIN)
-        return all(ready != self._stop_fd for ready, _ in poll.poll())
+        return self._stop_fd not in readable([descriptor, self._stop_fd])
 
 
 Arguments = TypeVarTuple("Arguments")
@@ -145,6 +141,10 @@ class LocalMachine(AbstractContextManager["LocalMachine"]):
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+class RemoteEnd(RemoteReference):
+    """A ring of another machine, or an end of a connection there."""
 
 
 class RemoteFile(RemoteReference):
@@ -227,21 +227,21 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         file.write(content)
         return file
 
-    def ring(self, n_slots: int, slot_bytes: int) -> RemoteReference:
+    def ring(self, n_slots: int, slot_bytes: int) -> RemoteEnd:
         """A ring in shared memory there."""
         number = next(_numbers)
         self.ask(Agent.open_ring, number, n_slots, slot_bytes)
-        return RemoteReference(number)
+        return RemoteEnd(number)
 
-    def reader(self, number: int, n_slots: int, slot_bytes: int) -> RemoteReference:
+    def reader(self, number: int, n_slots: int, slot_bytes: int) -> RemoteEnd:
         """The reading end of a connection, which waits for the writing end."""
         self.ask(Agent.open_reader, number, n_slots, slot_bytes)
-        return RemoteReference(number)
+        return RemoteEnd(number)
 
-    def writer(self, number: int, slot_bytes: int, to: RemoteMachine | None = None) -> RemoteReference:
+    def writer(self, number: int, slot_bytes: int, to: RemoteMachine | None = None) -> RemoteEnd:
         """The writing end of a connection to another machine; by default it waits for this process to dial."""
         self.ask(Agent.open_writer, number, slot_bytes, None if to is None else to.address)
-        return RemoteReference(number)
+        return RemoteEnd(number)
 
     def pump(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter, ring: Ring) -> None:
         """Hand messages on between a ring of this process and the machine."""

@@ -28,7 +28,6 @@ Between processes of two machines a connection takes the place of the ring (`aut
 
 from __future__ import annotations
 
-import select
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -46,7 +45,7 @@ from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
-from autoauto.targets.host.transport.messages import FailedMessage
+from autoauto.targets.host.transport.messages import FailedMessage, readable
 from autoauto.targets.host.transport.shared_memory import (
     Ring,
     arrays,
@@ -394,6 +393,4 @@ def _by_own_clock(spans: Any, machine: ProcessHost) -> Any:
 
 
 def _is_readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(readable([descriptor], timeout_s=0))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +32,14 @@ from autoauto.records.layers import Port
 from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
 from autoauto.targets.host.transport.bounded import memory_of, read
-from autoauto.targets.host.transport.messages import END, FAILED, FailedMessage, MessageReader, MessageWriter
+from autoauto.targets.host.transport.messages import (
+    END,
+    FAILED,
+    FailedMessage,
+    MessageReader,
+    MessageWriter,
+    readable,
+)
 
 ALIGNMENT = 64
 """Alignment of tensors in a slot, in bytes: a cache line, and the widest vector registers."""
@@ -120,9 +126,7 @@ class Ring(MessageWriter, MessageReader):
 
     @override
     def wait(self) -> bool:
-        poll = select.poll()
-        poll.register(self.filled_fd, select.POLLIN)
-        poll.poll()
+        readable([self.filled_fd])
         return self._length() != END
 
     @override
