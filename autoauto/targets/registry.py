@@ -27,7 +27,7 @@ def _wrong_names(entry: NamedTarget) -> str:
 
 
 TARGETS = Registry("target", NamedTarget, first=DEFAULT_TARGET, check=_wrong_names)
-"""By name; the first is the default."""
+"""The targets by name; the first is the default."""
 
 
 def target_named(name: object) -> NamedTarget:

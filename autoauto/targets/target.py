@@ -41,7 +41,7 @@ class TargetOption:
 
     @property
     def flag(self) -> str:
-        """Its name on the command line.
+        """The name of the option on the command line.
 
         >>> TargetOption("synthetic_data", "").flag
         '--synthetic-data'
@@ -123,7 +123,7 @@ class NamedTarget:
     has_cluster: Callable[[str], bool] = lambda _: False
 
     def opened(self, request: Request) -> tuple[Target, Cluster]:
-        """What `open` gives.
+        """Open the target, and check what `open` gives.
 
         Raises:
             BadInput: the target computes in sessions that are not among `sessions`, so that their knobs would be

@@ -1,4 +1,4 @@
-"""What a model of the package of kernel times answered, in a file of the cache folder: `StoredAnswers`.
+"""The answers of the package of kernel times for one model, in a file of the cache folder: `StoredAnswers`.
 
     CACHE/gpu-kernel-times/KEY    a checksum of the key and of the next line
                                   specification, names of operations or why there are none, milliseconds by size
@@ -30,14 +30,14 @@ from autoauto.records.installation import cache_dir
 SCHEMA = 1
 _FOLDER = "gpu-kernel-times"
 _MAX_BYTES = 2**26
-"""Of all files; the oldest are deleted when a process that writes finds more."""
+"""Maximum size of all files; a process that writes and finds more deletes the oldest."""
 _MAX_SIZES = 5000
-"""Of operations that are asked together, that a file holds: the newest."""
+"""Maximum number of sizes in a file for operations that are asked together; the newest are stored."""
 Size = tuple[int, ...]
-"""What operations are asked at: the arguments of the package."""
+"""The arguments of the package for which operations are asked."""
 Value = TypeVar("Value")
 Milliseconds = tuple[float, ...]
-"""One an operation."""
+"""The time of every operation."""
 
 
 class NamedOperation(NamedTuple):
@@ -60,7 +60,7 @@ class Asked(NamedTuple):
 
 
 class _Answered(NamedTuple):
-    """What was asked, and the answers at every size, one behind the other: few lists are read faster than many."""
+    """The answers at every size, all in one list, because few lists are read faster than many."""
 
     asked: Asked
     sizes: list[int]
@@ -75,7 +75,7 @@ class _Answered(NamedTuple):
 
     @property
     def answers(self) -> dict[Size, Milliseconds]:
-        """By size."""
+        """The answers by size."""
         times = _parts(self.milliseconds, len(self.asked.numbers))
         sizes = _parts(self.sizes, len(self.sizes) // len(times))
         return dict(zip(sizes, times, strict=True))
@@ -86,7 +86,7 @@ def _parts(values: Sequence[Value], n_each: int) -> list[tuple[Value, ...]]:
 
 
 class _Content(Struct):
-    """Of a file."""
+    """The content of a file."""
 
     specification: bytes = b""
     decode: Sequence[NamedOperation] = ()
@@ -128,7 +128,7 @@ class StoredAnswers:
         _UNWRITTEN.add(self)
 
     def _read(self) -> _Content:
-        """What the file holds, whose answers are added to those that are known."""
+        """Read the file, and add its answers to those that are known."""
         content = _Content()
         with suppress(OSError, BadInput):
             self._state = _state_of(self._path)
@@ -173,7 +173,7 @@ def write_all() -> None:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """What changes when another process writes a file."""
+    """Numbers of a file that change when another process writes it."""
     given = path.stat()
     return given.st_ino, given.st_mtime_ns, given.st_size
 

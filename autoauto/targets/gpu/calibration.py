@@ -243,7 +243,7 @@ def fit(ratios: Iterable[Ratio]) -> Calibration:
 
 
 def octaves(first: Workload, second: Workload) -> float:
-    """How far lengths of prompts and of answers are from each other, in factors of 2, added up.
+    """The distance of the lengths of two kinds of requests in factors of 2, of prompts plus answers.
 
     >>> octaves(Workload(1024, 256), Workload(2048, 1024))
     3.0

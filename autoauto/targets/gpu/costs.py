@@ -1,4 +1,4 @@
-"""What every layer of a decoder costs on a GPU of a group, at many batch sizes: `layer_costs`.
+"""The costs of every layer of a decoder on a GPU of a group, at many batch sizes: `layer_costs`.
 
 embedding ── block 0 ── ... ── block n-1 ── norm ── head          one row a layer, one column a batch size
 
@@ -127,7 +127,7 @@ def _kind_costs(
 
 
 def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> float:
-    """How many times longer attention takes to verify `step_tokens` tokens of a sequence than to compute one token.
+    """The time of attention to verify `step_tokens` tokens of a sequence, over that to compute one token.
 
     Kernels read keys and values once for as many rows of queries as a product of matrices takes. A row is a token and a
     head that shares them, so drafts are read for nothing where few heads do. A state is made by one token after the

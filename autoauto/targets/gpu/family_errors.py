@@ -1,4 +1,4 @@
-"""How far forecasts of families of decoders are from measured rows: `priors_of`, `error_notes`.
+"""The errors of forecasts of families of decoders against measured rows: `priors_of`, `error_notes`.
 
     family, engine, format, system     the errors of its own even rows
     family, engine, format             on another system: as on the measured systems, and wider
@@ -35,7 +35,7 @@ MIN_ROWS = 10
 _WITHIN = NormalDist().inv_cdf(0.9)
 """Standard deviations within which 80 % of rows lie."""
 _NEAR_TPOT, _NEAR_TTFT, _FAR, _P_FAR = 0.06, 0.13, 0.9, 0.02
-"""Of even rows of which whole sources are left out, 77 % lie in intervals of TPOT by the others, of others 83 %."""
+"""With these priors 77 % of the even rows of a source that was left out, and 83 % of others, lie in intervals of TPOT."""
 
 
 class Prior(NamedTuple):
@@ -65,8 +65,8 @@ class Priors(NamedTuple):
 
 TPOT_PRIOR = Prior(0.08, 0.06, 0.9, p_far=0.06)
 TTFT_PRIOR = Prior(0.24, 0.13, 0.9)
-"""Of dense models, by `studies/gpu_fit.py` on the even half of the measured rows: the deviation in a group, by its
-median, and the deviation of the groups' medians; far groups lie as far as those that the program names."""
+"""The priors of dense models, by `studies/gpu_fit.py` on the even half of the measured rows: the deviation in a group,
+by its median, and the deviation of the groups' medians; far groups lie as far as those that the program names."""
 
 
 class ErrorKey(NamedTuple):

@@ -22,9 +22,9 @@ from autoauto.targets.gpu.tables import Serving
 
 BF16_BYTES = 2
 DEFAULT_SEQUENCES = 1024
-"""That engines hold at most on a large GPU where they are not told."""
+"""The default maximum of sequences of engines on a large GPU."""
 _WORKSPACES = 1.5
-"""How often a GPU holds what the experts of a step take and give (`studies/gpu_memory.py`)."""
+"""Copies of the inputs and outputs of experts that a GPU holds in a step (`studies/gpu_memory.py`)."""
 _FP8 = (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC, WeightFormat.FP8_BLOCK)
 
 

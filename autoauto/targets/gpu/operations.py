@@ -14,7 +14,7 @@ from autoauto.targets.gpu.configs import Side
 
 EMBEDDING, HEAD = ("embedding", "embedding_ar"), ("logits_gemm",)
 _ATTENTION = ("attention", "mla_block")
-"""What depends on the length of sequences."""
+"""Operations whose times depend on the length of sequences."""
 _BETWEEN_STAGES = "p2p"
 _FIRST_REDUCE, _SECOND_NORM = "ar_1", "add_norm_2"
 _DENSE = ("gate_ffn1_gemm", "act_gate", "ffn2_gemm")
@@ -119,7 +119,7 @@ def _taken(operations: Sequence[NamedOperation], side: Side, *, dispatch_reduces
 
 
 def _is_of(name: str, side: Side) -> bool:
-    """Whether an operation is of a side."""
+    """True if an operation belongs to a side."""
     if name == _BETWEEN_STAGES:
         return False
     if side is Side.ATTENTION:

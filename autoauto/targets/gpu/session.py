@@ -121,7 +121,7 @@ PREFILL_WORKERS = Knob(
 
 
 def _of_workers(knob: Knob) -> Knob:
-    """The same of every prefill worker."""
+    """The knob of prefill workers that is like a knob of replicas."""
     return replace(
         knob,
         name=f"prefill_{knob.name}",
@@ -230,7 +230,7 @@ _POOL_NOTES = (
     "every GPU sends and receives a KV cache over a link of its own: of the node where all GPUs have room in one, else "
     "of the network, and of two kinds of GPUs the slower network",
 )
-"""What is assumed of two pools, a sentence each."""
+"""The assumptions of forecasts of two pools, a sentence each."""
 _PREFIX = "prefill_"
 _ONE_POOL = {knob.field: knob.default for knob in PrefillPool.knobs}
 """The values of knobs of prefill workers where there are none."""
@@ -238,7 +238,7 @@ _ONE_POOL = {knob.field: knob.default for knob in PrefillPool.knobs}
 
 @dataclass(frozen=True, slots=True, init=False)
 class GpuSession(Session):
-    """How a group of GPUs serves a decoder.
+    """The way in which a group of GPUs serves a decoder.
 
     Beside its fields it takes the knobs of prefill workers by their names: `GpuSession(prefill_workers=2)`.
 

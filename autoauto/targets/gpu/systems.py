@@ -27,17 +27,17 @@ CLOCK_HZ = 1e9
 """A cycle of a GPU is a nanosecond: its costs are times."""
 _NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5}(\+[1-9][0-9]{0,5})*)")
 _NUMBER_FIRST = re.compile(r"(?P<n_gpus>[1-9][0-9]{0,5}) ?x ?(?P<system>[a-z][a-z0-9_]*)")
-"""As people write it: 8xH100."""
+"""The form that people write: 8xH100."""
 _COMMON = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
 """Systems whose names are known without the package."""
 _COMMON_FORM = "_sxm"
-"""Of systems that differ in the form of the module, this one is meant where none is said."""
+"""The form of the module that a name without a form means."""
 _NEXT_KIND = re.compile(r"\+(?=[^0-9+]*[a-z])")
-"""Between the GPUs of two systems; a number after "+" is another node."""
+"""The sign between two systems; before a number it separates nodes."""
 _SHOWN_MIB = {"h100_sxm": 81_559, "h100_pcie": 81_559, "h200_sxm": 143_771, "b200_sxm": 183_359, "l4": 23_034}
-"""What nvidia-smi shows as total, of systems whose figure in the package is that of the data sheet."""
+"""Total memory by nvidia-smi, of systems for which the package has the figure of the data sheet."""
 _DRIVER_BYTES, _DRIVER_SHARE = 0.4 * GIB, 0.0017
-"""What the driver keeps of the total that nvidia-smi shows: 0.42 to 0.70 GiB of 22 to 179 GiB in logs of engines."""
+"""Memory of the driver, as part of the total by nvidia-smi: 0.42 to 0.70 GiB of 22 to 179 GiB in logs of engines."""
 
 
 def usable_bytes(shown_bytes: float) -> int:

@@ -71,17 +71,17 @@ _TEMPORARY = "autoauto-decoders-"
 _VARIABLES = "AIC"
 """The beginning of the names of variables of the environment that change what the package answers."""
 _OWN_FOLDERS = ("AICONFIGURATOR_SYSTEMS_PATH", "AICONFIGURATOR_MODEL_CONFIGS_PATH")
-"""Of these, the ones that the package sets itself."""
+"""Those of these variables that the package sets itself."""
 _OF_FAULTS = "os error"
 """In errors that may be others the next time."""
 _AS_LONG = -1
 """In place of a number of tokens: as many as the prompts have."""
 Taken = Mapping["KernelModel", Sequence[Operation]]
-"""What is summed up, by model of the package."""
+"""The operations whose times are added up, by model of the package."""
 
 
 class Serving(NamedTuple):
-    """What a group of GPUs computes, and how.
+    """The computation of a group of GPUs: formats, and the split over its GPUs.
 
     Attributes:
         system: the GPUs, by the name of the package, for example "h100_sxm".
@@ -190,7 +190,7 @@ class KernelModel:
         return Operations.of(self._decode, self._prompt, side, dispatch_reduces=dispatch_reduces)
 
     def seconds(self, asked: Asked, sizes: Sequence[Size]) -> FloatArray:
-        """What operations take at every size, shape (operations, sizes)."""
+        """The times of operations at every size, shape (operations, sizes)."""
         known = self._stored.of(asked)
         lacking = [size for size in dict.fromkeys(sizes) if size not in known]
         if lacking:
@@ -362,7 +362,7 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
 
 
 def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
-    """What the tables lack, in words of the user's options."""
+    """Name what the tables lack in terms of the user's options."""
     text = str(error)
     if "attention data missing" in text:
         n_heads = decoder.kv_heads_per_gpu(serving.tensor_parallel)

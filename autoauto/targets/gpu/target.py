@@ -28,7 +28,7 @@ from autoauto.targets.gpu.tables import Serving
 from autoauto.targets.gpu.workload import traffic_notes, workload_errors
 
 DEFAULT_TOKENS = 1024
-"""Of a prompt, and of an answer, where none are given."""
+"""Tokens of a prompt, and of an answer, if no number is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class GpuTarget:
         return replace(self, traffic=TrafficLoad(), notes=(*self.notes, *traffic_notes(TrafficLoad())))
 
     def serving(self, system: GpuSystem, session: GpuSession) -> Serving:
-        """How a group of a system serves the decoder."""
+        """The computation of a group of a system that serves the decoder."""
         checkpoint = self.decoder.checkpoint
         return Serving(
             system.name,
@@ -205,4 +205,4 @@ def system_of(device: Device) -> GpuSystem:
 BATCH_SIZES = tuple(sorted({*range(1, 33), *range(32, 129, 4), *range(128, 257, 8), *range(256, 513, 16)}))
 """Sequences of a micro-batch in the default space."""
 GROUP_BATCH_SIZES = (*BATCH_SIZES, *range(544, 1025, 32), *range(1088, 2049, 64), *range(2176, 4097, 128))
-"""The same of groups with several ranks of attention, each with a part of them."""
+"""Sequences of a micro-batch of groups whose ranks of the attention share them."""

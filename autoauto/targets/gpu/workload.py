@@ -20,9 +20,9 @@ from autoauto.targets.target import OptionValues
 MAX_DRAFT_TOKENS = 64
 MAX_DRAFT_COST = 10.0
 _DRAFT_ERROR = 0.12
-"""Of TPOT, for a doubling of the tokens of a step: a third of what a draft can gain or lose."""
+"""Added error of TPOT for a doubling of the tokens of a step: a third of the gain or loss that a draft can have."""
 _CACHED_ERRORS = 0.1, 0.3
-"""Of TPOT and TTFT where all of a prompt were cached."""
+"""Added errors of TPOT and TTFT if all of a prompt were cached."""
 
 
 class WorkloadErrors(NamedTuple):
@@ -33,7 +33,7 @@ class WorkloadErrors(NamedTuple):
 
 
 def drafts_of(options: OptionValues) -> Speculation:
-    """How answers are drafted.
+    """Read the options of speculative decoding.
 
     Raises:
         BadInput: a number is out of range, or numbers do not go together.

@@ -35,7 +35,7 @@ MESSAGE_BYTES = 4 * MIB
 COPIED_BYTES, N_COPIES = 64 * MIB, 20
 """Larger than the part of a shared cache that a core can have; and the number of copies."""
 MAX_COPYING = 8
-"""With more devices each copies less, so that all together hold no more than so many of them."""
+"""With more devices each copies less, so that all arrays together are as large as for so many devices."""
 
 N_SLOTS = 2
 N_EMPTY, N_LARGE, N_ROUNDS = 100, 15, 5
@@ -312,7 +312,7 @@ def _words(path: Path) -> list[str]:
 
 
 def machine_source(*, has_cores: bool, has_gpus: bool) -> str:
-    """Where the figures of the machine's cores and GPUs come from."""
+    """The sources of the figures of the machine's cores and GPUs, in words."""
     memory, links = [], []
     if has_cores:
         memory.append("/proc, /sys and the control groups")

@@ -87,7 +87,7 @@ def identity() -> str:
 
 
 class MachineLoad(NamedTuple):
-    """How many programs want to compute, in the mean of a minute, and on how many cores of the machine."""
+    """The mean number of programs in a minute that want to compute, and the cores of the machine."""
 
     load: float
     n_cores: int
@@ -192,7 +192,7 @@ rested is faster for a moment. It is not their median, because a slow spell last
 core has been slow for minutes does its slow time become typical."""
 
 N_SAMPLES, SAMPLE_INTERVAL_S = 300, 1.0
-"""How many samples count, and the time between two of them: samples in between are not recorded."""
+"""The number of samples that count, and the time between two of them: samples in between are not recorded."""
 
 PATIENCE_S, MAX_WAIT_RATIO = 10.0, 2.0
 """Maximum time of one wait for a fast core, and maximum ratio of the time of all waits to that of everything else.
@@ -226,7 +226,7 @@ class SpeedProbe:
             self._sample(CALIBRATION_S / N_CALIBRATION_SAMPLES)
 
     def factor(self) -> float:
-        """How many times longer than typical everything takes now; 1 within the normal variation."""
+        """The time that the arithmetic takes now over its typical time; 1 within the normal variation."""
         if not self._patience_s:
             return 1.0
         now_ns = self._sample()

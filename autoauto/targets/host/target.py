@@ -188,7 +188,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
-        """As in `TimesNodes`; the CUDA provider computes after the calls that a session times, so it says nothing.
+        """Implements `TimesNodes`; none on GPUs, since the CUDA provider computes after the calls that a session times.
 
         Raises:
             MissingExtra, Unsupported, BadInput, OutOfMemory, WorkerLost: as in `compile`.
@@ -258,7 +258,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return self._devices.session(self._devices.number(device), options)
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
-        """As in `Runner`: `race` without anything to compare with."""
+        """Implements `Runner`: a race without a plan to compare with."""
         return self.race(graph, plan, cluster, options, replicas, None)
 
     def race(
@@ -326,7 +326,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     @property
     def given_inputs(self) -> Callable[[Sequence[Port]], Mapping[str, Array]] | None:
-        """As in `FileRunner`."""
+        """Implements `FileRunner`."""
         return self.samples.batch if self.samples else None
 
     def precisions(self) -> tuple[Precision, ...]:
@@ -340,7 +340,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return tuple(precision for precision in PRECISIONS if precision in known)
 
     def device_sessions(self, options: CompileOptions) -> tuple[DeviceSession, ...]:
-        """As in `FileRunner`."""
+        """Implements `FileRunner`."""
         names = enumerate(self._devices.names)
         return tuple(DeviceSession(name, self._devices.session(number, options)) for number, name in names)
 

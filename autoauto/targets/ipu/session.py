@@ -44,7 +44,7 @@ IO_TILES = Knob(
 
 @dataclass(frozen=True, slots=True)
 class IpuSession(Session):
-    """How the compiler of IPUs lays out layers.
+    """The way in which the compiler of IPUs lays out layers.
 
     Attributes:
         memory_proportion: Poplar's `availableMemoryProportion`, a bound on temporary memory [poplar-docs]; those of all

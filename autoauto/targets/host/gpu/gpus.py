@@ -12,7 +12,7 @@ from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.units import MIB
 
 GPU_PREFIX = "cuda:"
-"""Of the name of a GPU, before its number, as in PyTorch."""
+"""The name of a GPU before its number, as in PyTorch."""
 _FIELDS = ("uuid", "name", "memory.total", "clocks.max.sm", "compute_cap", "driver_version")
 _TIMEOUT_S = 60.0
 """The first call after a start of the machine loads the driver, which takes seconds."""

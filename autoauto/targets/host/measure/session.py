@@ -113,11 +113,11 @@ class OpenModel:
 
     @property
     def limits_process(self) -> bool:
-        """Whether a limit of this process bounds the session's memory."""
+        """True if a limit of this process bounds the session's memory."""
         return self._runtime.limits_process
 
     def is_memory_error(self, error: Exception) -> bool:
-        """Whether an exception of a run says that an allocation failed."""
+        """True if an exception of a run means that an allocation failed."""
         return self._runtime.is_memory_error(error)
 
     def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:

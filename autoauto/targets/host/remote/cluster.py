@@ -56,7 +56,7 @@ class ServedMachine(NamedTuple):
 
     @property
     def host(self) -> str:
-        """Where its processes take connections."""
+        """The host name at which its processes take connections."""
         return urlsplit(self.worker.address).hostname or ""
 
 

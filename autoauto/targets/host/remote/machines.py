@@ -1,4 +1,4 @@
-"""Where the processes of a run are: on this machine (`LocalMachine`), or on others (`RemoteMachine`); `connect`.
+"""The machines on which the processes of a run are, `LocalMachine` and `RemoteMachine`, and channels between them.
 
 The process that feeds pipelines waits for many channels at once, and must not wait for one. So where a pipeline begins
 or ends on another machine it has a ring as always, and a thread that hands messages on between the ring and the
@@ -102,7 +102,7 @@ _numbers = count(CONTROL + 1)
 
 
 class ProcessHost(Protocol):
-    """Where processes are started, and what they share there."""
+    """A machine that starts processes, with the files and rings that they share."""
 
     @property
     def workers(self) -> WorkerGroup:

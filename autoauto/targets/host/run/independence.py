@@ -138,7 +138,7 @@ def _difference(rows: Array, first: Array) -> float:
 
 
 class SampleProbe:
-    """What to run to see whether samples of a micro-batch depend on each other.
+    """The inputs with which a model shows whether samples of a micro-batch depend on each other.
 
     Args:
         inputs, outputs: of the model at the batch size; every one has an axis of samples.

@@ -42,7 +42,7 @@ PROBE_INTERVAL_NS = 250_000_000
 
 
 class StageResources(NamedTuple):
-    """What a stage may use: the hardware threads of its device, how its session computes, and its memory budget."""
+    """The resources of a stage: the hardware threads of its device, its session, and its memory budget."""
 
     cores: tuple[int, ...]
     session: SessionOptions

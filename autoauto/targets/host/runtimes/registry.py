@@ -36,7 +36,7 @@ def runtime_for(precision: Precision, among: Iterable[str] = ()) -> str:
 
 
 def computes_on_gpus(name: str) -> bool:
-    """Whether a runtime computes on GPUs."""
+    """True if a runtime computes on GPUs."""
     return SESSIONS[name].device_type is DeviceType.GPU
 
 
@@ -63,7 +63,7 @@ def installed_versions() -> str:
 
 
 def _version(package: RuntimePackage) -> str:
-    """By the metadata, which takes no time, or else by the package: it may come from a distribution of another name."""
+    """The version in the metadata, or else in the package: it may come from a distribution of another name."""
     try:
         return version(package.distribution)
     except PackageNotFoundError:

@@ -24,7 +24,7 @@ class FailedMessage(Exception):
 
 
 def readable(descriptors: Iterable[int], timeout_s: float | None = None) -> set[int]:
-    """Wait until some descriptors are readable, or closed at their other ends, and return them; none after a timeout."""
+    """Wait until some descriptors are readable, or closed at the other end, and return them; none after a timeout."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -307,7 +307,7 @@ def message_bytes(ports: Sequence[Port]) -> int:
 
 
 def writable(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
-    """Where the tensors of a message are written, by name: arrays, and bytes where the shape depends on data.
+    """The arrays of a message into which its tensors are written, by name; bytes if the shape depends on data.
 
     What is written there is in `autoauto/targets/host/transport/bounded.py`.
     """
@@ -343,7 +343,7 @@ def arrays_in(file: SubModelFile, ports: Sequence[Port]) -> Mapping[str, Array]:
 
 
 def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
-    """Where in a message every tensor starts, in bytes."""
+    """The start of every tensor in a message, in bytes."""
     offsets, stop = [], 0
     for port in map(memory_of, ports):
         start = -(-stop // ALIGNMENT) * ALIGNMENT

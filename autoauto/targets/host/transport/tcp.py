@@ -39,7 +39,7 @@ from autoauto.targets.host.transport.messages import (
 )
 
 TOKEN_BYTES = 16
-"""Of the secret that both ends of every connection of a run know."""
+"""Length of the secret that both ends of every connection of a run know."""
 
 START_S = 60.0
 """Maximum time until the other end of a connection is there."""
@@ -301,7 +301,7 @@ def _proof(token: bytes, *words: bytes) -> bytes:
 
 
 def _received(connection: socket.socket, n_bytes: int) -> bytes:
-    """So many bytes, in as many pieces as they come.
+    """Receive `n_bytes` bytes, which may come in pieces.
 
     Raises:
         ConnectionError: they do not come.

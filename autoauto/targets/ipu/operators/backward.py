@@ -58,8 +58,8 @@ from autoauto.targets.ipu.operators.rows import reduce_to
 from autoauto.targets.ipu.tiling.split import Product
 
 SHARED_NORM_CYCLES = 1_450_000
-"""Of a norm that LAMB takes of a tensor that is sharded over replicas on the chip. Fitted to seven runs of MLPerf's
-BERT-large with PopART, of 2 to 32 replicas on two generations of devices (docs/training.md)."""
+"""Cycles of a norm that LAMB takes of a tensor that is sharded over replicas on the chip. Fitted to seven runs of
+MLPerf's BERT-large with PopART, of 2 to 32 replicas on two generations of devices (docs/training.md)."""
 
 
 class Gradients(NamedTuple):

@@ -97,7 +97,7 @@ def transposed_convolution_product(context: OperatorContext) -> Product:
 
 
 def convolution_gradients(context: OperatorContext) -> FactorGradients:
-    """For a Conv: of its inputs and of its kernel; where it strides, dY is spread out and most inputs see few taps."""
+    """The gradients of inputs and kernel of a Conv; with a stride dY is spread out, and most inputs see few taps."""
     kernel, n_groups = context.shape(1), context.integer("group", 1)
     taps, depth, outputs = _plane(kernel[2:]), size(kernel[2:-2]), kernel[0] // n_groups
     inputs = _over_field(context, context.out_shape, n_groups, outputs * depth, kernel[1], taps)._replace(stride=_ONE)
@@ -106,7 +106,7 @@ def convolution_gradients(context: OperatorContext) -> FactorGradients:
 
 
 def transposed_convolution_gradients(context: OperatorContext) -> FactorGradients:
-    """For a ConvTranspose, which is what a Conv does to gradients: the Conv itself, and the gradient of its kernel."""
+    """The gradients of a ConvTranspose, which is a Conv backward: the Conv itself, and the gradient of its kernel."""
     kernel, n_groups = context.shape(1), context.integer("group", 1)
     depth, outputs = size(kernel[2:-2]), kernel[0] // n_groups
     conv = _over_field(context, context.shape(0), n_groups, kernel[1] * depth, outputs, _plane(kernel[2:]))

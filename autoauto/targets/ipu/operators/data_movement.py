@@ -136,7 +136,7 @@ class _Plan(NamedTuple):
 
 
 class _Plans(NamedTuple):
-    """What look-ups take that are divided in several ways: columns of numbers, one row a plan."""
+    """The costs of look-ups that are divided in several ways: columns of numbers, one row a plan."""
 
     exchange_cycles: FloatArray
     compute_cycles: FloatArray

@@ -321,7 +321,7 @@ def _split_cost(
 
 
 def allocated_share(regroups: bool) -> float:
-    """What a product really takes of what its plan counts: the copies before and after each rearrangement.
+    """The memory of a product over that of its plan, which leaves out copies before and after rearrangements.
 
     poplin's estimate leaves out that a rearranged operand exists twice for a while (ConvPlan.cpp,
     addConvTempMemoryEstimate [poplibs]); by how much more is fitted. Inputs that are regrouped, which the planner makes
@@ -401,7 +401,7 @@ def _add_bias(context: OperatorContext, n_elements: int, channels: int) -> Opera
 
 
 def matrix_gradients(product_of: ProductOf) -> GradientsOf:
-    """For (rows x inputs) by (inputs x outputs): dY W^T and X^T dY.
+    """The gradients of (rows x inputs) by (inputs x outputs): dY W^T and X^T dY.
 
     >>> from autoauto.records.units import Precision
     >>> product = Product(ProductCodelet.GEMM, 1, 1, 1, 2, 3, 5, (1, 1), (1, 1), Precision.FP16)

@@ -57,7 +57,7 @@ def default_notes(graph: LayerGraph) -> tuple[str, ...]:
 
 
 def has_rule(operator: str) -> bool:
-    """Whether an operator has a price of its own."""
+    """True if an operator has a price of its own."""
     return operator in COST_RULES or operator in CONTROL_FLOW
 
 

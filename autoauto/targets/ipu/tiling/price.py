@@ -158,7 +158,7 @@ def _receive(product: Product, split: SplitCandidates, block: _Block, n_tiles: i
 
 @lru_cache(maxsize=16)
 def _reductions(n_tiles: int) -> tuple[FloatArray, FloatArray]:
-    """By the number of tiles that share an output, up to all: stages of their reduction, and partial sums in each."""
+    """The stages of a reduction, and the partial sums in each, for every number of tiles that share an output."""
     n = np.arange(n_tiles + 1, dtype=np.float64)
     stages = (1.0 + (n >= 16) + (n >= 125)).astype(np.float64)  # ConvReducePlan [poplibs]
     partials: FloatArray = np.ceil(n ** (1 / stages))

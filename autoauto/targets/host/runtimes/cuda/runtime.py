@@ -41,12 +41,12 @@ _OUT_OF_MEMORY = re.compile(
     r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
     r"|out of memory \(2\)"  # CUDA_ERROR_OUT_OF_MEMORY, of the driver
 )
-"""What the runtime and the libraries under it say where an allocation fails; they have no class for that."""
+"""Messages of the runtime and of the libraries under it for a failed allocation; they have no class for that."""
 _NOT_RECORDABLE = re.compile(
     r"cannot use the graph capture feature"  # of loops and conditions (onnxruntime#15005)
     r"|CUDA failure 90\d: "  # cudaErrorStreamCapture...: a kernel waits for the CPU
 )
-"""What the runtime says of a model that no CUDA graph holds."""
+"""Messages of the runtime for a model that it cannot record as a CUDA graph."""
 
 
 class DeviceMemory(Protocol):
@@ -152,7 +152,7 @@ class CudaRuntime(Runtime):
 
     @override
     def held_bytes(self) -> int:
-        """What all processes hold of the GPU, less what they held before this one used it."""
+        """Memory of the GPU that all processes hold, less what they held before this process used it."""
         if not self._gpu:
             return 0
         memory = cuda_driver().memory()
@@ -167,7 +167,7 @@ class CudaRuntime(Runtime):
 
     @override
     def pin(self, memories: Iterable[memoryview]) -> None:
-        """Where the system does not pin memory, copies are slower, as measured for the links."""
+        """Pin memory if the system allows it; otherwise copies are slower, as measured for the links."""
         with suppress(BadInput):
             for memory in memories:
                 cuda_driver().pin(memory)
@@ -185,7 +185,7 @@ class CudaRuntime(Runtime):
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an exception says that an allocation on a GPU failed."""
+    """True if an exception means that an allocation on a GPU failed."""
     return isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None
 
 

@@ -71,7 +71,7 @@ class CudaSession(HostSession):
     @property
     @override
     def requirements(self) -> tuple[str, ...]:
-        """With onnx for fp16, because it converts the model."""
+        """The package of the runtime, and onnx for fp16, because it converts the model."""
         if self.precision is Precision.FP16:
             return self.package.requirement, "onnx"
         return (self.package.requirement,)

@@ -106,7 +106,7 @@ class RunningServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """True while the process runs."""
         return self._process.ending() is None
 
     def log(self) -> tuple[str, ...]:

@@ -83,7 +83,7 @@ class LlamaCppTarget:
 
     @property
     def measures_here(self) -> bool:
-        """Whether this machine runs what is measured."""
+        """True: this machine runs the servers that are measured."""
         return True
 
     @property

@@ -27,7 +27,7 @@ from autoauto.targets.host.transport.bounded import write
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
-"""Of the runtime's threads, most of which are idle."""
+"""Size of the stacks of the runtime's threads, most of which are idle."""
 _HINTS = {
     Precision.FP32: openvino.Type.f32,
     Precision.BF16: openvino.Type.bf16,
@@ -176,7 +176,7 @@ def _text(info: Any, entry: str) -> str:
 
 
 def _n_parts(port: Port, own: Any) -> int:
-    """How many parts with the shape of OpenVINO's own port a tensor has; one where it knows no shape."""
+    """The number of parts of a tensor that each have the shape of OpenVINO's own port; 1 if it knows no shape."""
     if own.partial_shape.is_dynamic:
         return 1
     shape = tuple(own.shape)

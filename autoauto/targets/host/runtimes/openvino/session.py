@@ -48,7 +48,7 @@ class OpenVinoSession(HostSession):
 
     @property
     def is_possible(self) -> bool:
-        """Whether OpenVINO computes in the format, with a core or more for every stream."""
+        """True if OpenVINO computes in the format, with a core or more for every stream."""
         return self.precision in self.precisions and self.streams <= self.cores_per_device
 
     @property
