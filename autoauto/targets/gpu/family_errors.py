@@ -35,7 +35,7 @@ MIN_ROWS = 10
 _WITHIN = NormalDist().inv_cdf(0.9)
 """Standard deviations within which 80 % of rows lie."""
 _NEAR_TPOT, _NEAR_TTFT, _FAR, _P_FAR = 0.06, 0.13, 0.9, 0.02
-"""With these priors 77 % of the even rows of a source that was left out, and 83 % of others, lie in intervals of TPOT."""
+"""With these 77 % of the even rows of a source that was left out, and 83 % of others, lie in intervals of TPOT."""
 
 
 class Prior(NamedTuple):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from math import gcd
 
 from autoauto.records.costs.options import CompileOptions, DeviceSession, SessionOptions
@@ -288,18 +287,11 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         outputs: dict[str, Array] = {}
         stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
         key = graph.content, stages, plan.placement, cluster, options, replicas
-        make = partial(
-            OpenPlan,
-            self._source,
-            graph,
-            plan,
-            cluster,
-            options,
-            replicas,
-            self._machines,
-            self._devices,
-            self.samples,
-        )
+
+        def make() -> OpenPlan:
+            return OpenPlan(
+                self._source, graph, plan, cluster, options, replicas, self._machines, self._devices, self.samples
+            )
 
         def attempt(worth_per_s: float) -> Run:
             if self._machines is None:

@@ -57,13 +57,7 @@ class CudaSession(HostSession):
     device_type: ClassVar[DeviceType] = DeviceType.GPU
     words: ClassVar[TargetWords] = TargetWords("GPU", "GPU", names=_NAMES, has_auto_pipeline=False)
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.TF32, Precision.FP16)
-    knobs: ClassVar[tuple[Knob, ...]] = (
-        CORES_PER_DEVICE,
-        PRECISION,
-        GRAPH_OPTIMIZATION,
-        CUDA_GRAPH,
-        CHANNELS_LAST,
-    )
+    knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, GRAPH_OPTIMIZATION, CUDA_GRAPH, CHANNELS_LAST)
     graph_optimization: GraphOptimization = GraphOptimization.ALL
     cuda_graph: bool = True
     channels_last: bool = False
