@@ -19,6 +19,15 @@ OptionValues = Mapping[str, Any]
 """The value of every option of a target, by name."""
 
 
+def flag_of(name: str) -> str:
+    """The name of an option on the command line.
+
+    >>> flag_of("synthetic_data")
+    '--synthetic-data'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
 @dataclass(frozen=True, slots=True)
 class TargetOption:
     """An option that only one target has.
@@ -41,12 +50,8 @@ class TargetOption:
 
     @property
     def flag(self) -> str:
-        """The name of the option on the command line.
-
-        >>> TargetOption("synthetic_data", "").flag
-        '--synthetic-data'
-        """
-        return f"--{self.name.replace('_', '-')}"
+        """The name of the option on the command line."""
+        return flag_of(self.name)
 
     def accepts(self, value: object) -> bool:
         """True if the option may have this value."""
@@ -147,7 +152,7 @@ class NamedTarget:
             BadInput: an option of another target, or a value that an option cannot have.
         """
         known = {option.name: option for option in self.options}
-        foreign = [f"--{name.replace('_', '-')}" for name in given if name not in known]
+        foreign = [flag_of(name) for name in given if name not in known]
         if foreign:
             raise BadInput(f"--target {self.name} has no {', '.join(foreign)}; leave them out, or try another --target")
         for name, value in given.items():

@@ -15,7 +15,7 @@ from autoauto.records.costs.decoder import Speculation
 from autoauto.records.costs.traffic import BLOCK_TOKENS, Lengths, Trace, TrafficLoad
 from autoauto.records.errors import BadInput
 from autoauto.records.files.traces import read_trace
-from autoauto.targets.target import OptionValues
+from autoauto.targets.target import OptionValues, flag_of
 
 MAX_DRAFT_TOKENS = 64
 MAX_DRAFT_COST = 10.0
@@ -95,20 +95,20 @@ def traffic_of(options: OptionValues) -> TrafficLoad | None:
     if not given:
         return None
     if options["concurrency"] is not None:
-        flag = _flag(given[0])
+        flag = flag_of(given[0])
         raise BadInput(
             f"--concurrency is of clients that ask again when they were answered, got {flag} too; leave one out"
         )
     if len(rates) > 1:
-        names = " and ".join(map(_flag, rates))
+        names = " and ".join(map(flag_of, rates))
         raise BadInput(f"one option says how many requests arrive a second, got {names}; leave one out")
     if "for_trace" in rates and path is None:
         raise BadInput("--for-trace is of the requests of a trace, got none; say which: --trace FILE")
     rate = options["rate"] if "rate" in rates else options["for_rate"]
     if rate is not None and not 0 < rate <= _MAX_RATE:
-        name = _flag(*rates)
+        name = flag_of(*rates)
         raise BadInput(f"{name} must be requests a second, above 0 and at most {_MAX_RATE:,.0f}, got {rate:g}")
-    if path is not None and (others := [_flag(name) for name in _HOW[:3] if options[name] is not None]):
+    if path is not None and (others := [flag_of(name) for name in _HOW[:3] if options[name] is not None]):
         names = ", ".join(others)
         raise BadInput(f"--trace says when requests come and how long they are, got {names} too; leave one out")
     trace = None if path is None else read_trace(Path(str(path)))
@@ -126,10 +126,6 @@ def traffic_of(options: OptionValues) -> TrafficLoad | None:
 
 def _lengths(text: object) -> Lengths | None:
     return None if text is None else Lengths.of(str(text))
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
 
 
 def _variation(arrival: object) -> float:

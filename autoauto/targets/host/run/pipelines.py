@@ -247,10 +247,9 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         numbered = enumerate(batches)
         ready = waiter_of(self._groups)
         while any(inputs) or any(outputs):
-            # Without a micro-batch to send, free slots would wake this process again and again.
             wanted = [rings[0].free_fd for rings in inputs if rings]
             if wanted and arrivals_fd is not None and not _is_readable(arrivals_fd):
-                wanted = [arrivals_fd]
+                wanted = [arrivals_fd]  # free slots would wake this process again and again
             descriptors = ready(wanted + [rings[0].filled_fd for rings in outputs if rings])
             for pipeline, (feeding, draining) in enumerate(zip(inputs, outputs, strict=True)):
                 if draining and draining[0].filled_fd in descriptors:
