@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple, TypeVar
@@ -68,9 +67,12 @@ class _Answered(NamedTuple):
 
     @staticmethod
     def of(asked: Asked, answers: Mapping[Size, Milliseconds]) -> _Answered:
-        """The newest answers."""
-        newest = [*answers.items()][-_MAX_SIZES:]
-        sizes, milliseconds = (list(chain.from_iterable(each)) for each in zip(*newest, strict=True))
+        """The newest answers; there must be one."""
+        sizes: list[int] = []
+        milliseconds: list[float] = []
+        for size, times in list(answers.items())[-_MAX_SIZES:]:  # in the order in which they were added
+            sizes += size
+            milliseconds += times
         return _Answered(asked, sizes, milliseconds)
 
     @property
@@ -135,8 +137,8 @@ class StoredAnswers:
             checksum, _, text = self._path.read_bytes().partition(b"\n")
             if checksum == self._checksum(text):
                 content = from_json(_Content, text, self._key)
-        for asked, answers in ((each.asked, each.answers) for each in content.answered):
-            self._answers[asked] = answers | self._answers.get(asked, {})
+        for each in content.answered:
+            self._answers[each.asked] = each.answers | self._answers.get(each.asked, {})
         return content
 
     def write(self) -> None:
@@ -150,7 +152,7 @@ class StoredAnswers:
         _make_room(folder)
         with _locked(folder):
             with suppress(OSError):
-                if _state_of(self._path) != self._state:
+                if _state_of(self._path) != self._state:  # another process has written: its answers are added
                     self._read()
             answered = [_Answered.of(asked, answers) for asked, answers in self._answers.items() if answers]
             text = to_json(_Content(self.specification, self.decode, self.prompt, answered))

@@ -193,7 +193,7 @@ class KernelModel:
         """The times of operations at every size, shape (operations, sizes)."""
         known = self._stored.of(asked)
         lacking = [size for size in dict.fromkeys(sizes) if size not in known]
-        if lacking:
+        if lacking:  # `known` has the answers that are added
             self._stored.add(asked, {size: self._ask(asked, size) for size in lacking})
         milliseconds = np.array([known[size] for size in sizes], dtype=np.float64)
         return milliseconds.reshape(len(sizes), len(asked.numbers)).T / 1e3

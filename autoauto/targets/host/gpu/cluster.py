@@ -95,7 +95,7 @@ def _copy_in_worker(connection: Channel, uuid: str, cores: tuple[int, ...], ring
         pinned = True
     except BadInput:
         pinned = False
-    address = driver.allocate(MESSAGE_BYTES)
+    address = driver.allocate(MESSAGE_BYTES)  # freed with the process
     copier = Copier(lambda array: driver.to_gpu(address, array), lambda array: driver.from_gpu(array, address))
     connection.send(copy_times(copier, np.frombuffer(ring.reserve(), np.uint8), pinned=pinned))
 

@@ -122,6 +122,7 @@ class OpenModel:
 
     def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Inputs, given or made up, and arrays for the outputs."""
+        # Lengths of other inputs are made up to fit them, so all that are made up are made together.
         inputs = examples([port for port in self._inputs if port.name not in self._given])
         for port in self._inputs:
             if port.name in self._given:

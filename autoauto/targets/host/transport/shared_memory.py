@@ -134,7 +134,7 @@ class Ring(MessageWriter, MessageReader):
         os.eventfd_read(self.filled_fd)
         start, n_bytes = self._next_read * self._stride, self._length()
         if n_bytes == END:
-            os.eventfd_write(self.filled_fd, 1)
+            os.eventfd_write(self.filled_fd, 1)  # so that later calls find the end again
             return None
         start += _HEAD_BYTES
         if n_bytes <= FAILED:
@@ -311,16 +311,20 @@ def writable(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
 
     What is written there is in `autoauto/targets/host/transport/bounded.py`.
     """
-    return {
-        port.name: np.frombuffer(message, np.uint8, port.n_bytes, start).view(port.dtype).reshape(port.shape)
-        for start, port in _offsets(ports)
-    }
+    tensors = {}
+    for start, port in _offsets(ports):
+        content = np.frombuffer(message, np.uint8, port.n_bytes, start)
+        tensors[port.name] = content.view(port.dtype).reshape(port.shape)
+    return tensors
 
 
 def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
     """Views of the tensors of a message that was written, by name."""
-    written = writable(message, ports)
-    return {**written, **{port.name: read(written[port.name], port) for port in ports if port.data_dependent}}
+    written = dict(writable(message, ports))
+    for port in ports:
+        if port.data_dependent:
+            written[port.name] = read(written[port.name], port)
+    return written
 
 
 def message_of(batch: Mapping[str, Array], ports: Sequence[Port]) -> bytes:
