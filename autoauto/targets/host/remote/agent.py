@@ -63,12 +63,13 @@ class Agent:
         self._objects: dict[int, Any] = {}
 
     def write_file(self, number: int, content: bytes, is_first: bool) -> None:
-        """Write a file that has a number from now on, or append to it."""
-        file = self._objects.setdefault(number, SubModelFile())
+        """Write the file with a number, which is made if there is none, or append to it."""
+        if number not in self._objects:
+            self._objects[number] = SubModelFile()
         if is_first:
-            file.write(content)
+            self._objects[number].write(content)
         else:
-            file.append(content)
+            self._objects[number].append(content)
 
     def open_ring(self, number: int, n_slots: int, slot_bytes: int) -> None:
         """Make a ring between two processes of this machine."""
