@@ -1,1 +1,1 @@
-"""What layers run on: a cost model of an IPU, cores and GPUs of this machine, and measured times of GPUs that serve."""
+"""Targets, on which layers run: a cost model of an IPU, cores and GPUs of this machine, and measured times of GPUs."""

@@ -27,9 +27,9 @@ GPU = "gpu"
 _IN_SECONDS = (PROFILED, GPU)
 """Targets of devices whose times are known in seconds: clock and tiles make no difference."""
 _OF_SECONDS = {"clock_hz": 1e9, "n_tiles": 1, "tile_memory_bytes": 1}
-"""What makes no difference there, where a file leaves it out."""
+"""The values of what makes no difference there, for files that leave it out."""
 Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)] | Annotated[float, Meta(ge=1, le=MAX_RATE)]
-"""A whole number stays one, because the digits of a cluster are part of the fingerprint of a study."""
+"""A whole number stays an int, because the digits of a cluster are part of the fingerprint of a study."""
 
 
 _DeviceCount = Annotated[int, Meta(ge=1, le=MAX_DEVICES)]
@@ -154,7 +154,9 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
     _check_target(file, known_targets)
     if "kinds" in file.table:
         return _of_kinds(file)
-    return _listed(file) if "devices" in file.table else _equal(file)
+    if "devices" in file.table:
+        return _listed(file)
+    return _equal(file)
 
 
 def target_of_file(path: Path) -> str:
@@ -171,7 +173,7 @@ def target_of_file(path: Path) -> str:
 
 
 def _check_target(file: TomlFile, known: Collection[str]) -> None:
-    """Refuse devices of an unknown target before anything that these lack."""
+    """Refuse devices of an unknown target, before an error says what they lack."""
     target = file.table.get("target")
     if known and isinstance(target, str) and target not in (*known, PROFILED):
         hint = did_you_mean(target, known, f"other devices are a {PROFILED}, planned with --profile FILE")
@@ -195,28 +197,30 @@ def check_fp8(cluster: Cluster) -> None:
 def _read(file: TomlFile, kind: type[Table]) -> Table:
     """The tables of a file; one without a schema number is of the first schema."""
     if file.table.get("target") in _IN_SECONDS:
-        for holder, key in _holders(file.table):
-            if isinstance(holder[key], dict):
-                holder[key] = {**_OF_SECONDS, **holder[key]}
+        for device in _device_tables(file.table):
+            for name, value in _OF_SECONDS.items():
+                device.setdefault(name, value)
     return file.read(kind, CLUSTER_SCHEMA)
 
 
-def _holders(table: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Where a file has devices: the table or list that holds each, and its key there."""
-    kinds, devices = table.get("kinds"), table.get("devices")
-    tables = (table, *(kinds if isinstance(kinds, list) else ()))
-    yield from ((each, "device") for each in tables if isinstance(each, dict) and "device" in each)
-    yield from ((devices, number) for number in range(len(devices) if isinstance(devices, list) else 0))
+def _device_tables(table: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tables of devices in a file: [device], [kinds.device] and [[devices]]; other types are left to `read`."""
+    devices = [table.get("device")]
+    if isinstance(kinds := table.get("kinds"), list):
+        devices += [kind.get("device") for kind in kinds if isinstance(kind, dict)]
+    if isinstance(listed := table.get("devices"), list):
+        devices += listed
+    return [device for device in devices if isinstance(device, dict)]
 
 
 def _equal(file: TomlFile) -> Cluster:
     table = _read(file, _EqualDevices)
-    host, device = _record(table.host_link, Link), _record(table.device, Device)
+    host = _record(table.host_link, Link)
     between = _between(table, file)
     return Cluster(
         name=table.name,
         target=table.target,
-        devices=(device,) * table.n_devices,
+        devices=(_record(table.device, Device),) * table.n_devices,
         receive_links=(host, *between),
         send_links=(*between, host),
         streaming_memory=_optional(table.streaming_memory, StreamingMemory),
@@ -235,7 +239,7 @@ def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
     if table.machine_link is not None:
         every = _devices_of_a_machine(table, table.machine_link, file)
         links[every - 1 :: every] = [_record(table.machine_link, Link)] * (len(links) // every)
-    if (pod := table.pod_link) is not None:
+    if (pod := table.pod_link) is not None:  # between pods its link takes the place of that between machines
         if table.machine_link is not None and pod.every % every:
             raise file.bad(["pod_link", "every"], f"every must be whole machines of {every} devices, got {pod.every}")
         links[pod.every - 1 :: pod.every] = [_record(pod, Link)] * (len(links) // pod.every)
@@ -279,16 +283,11 @@ def _of_kinds(file: TomlFile) -> Cluster:
             raise file.bad([name], f"a cluster with [[kinds]] has no [{name}]; leave it out, or write one kind a file")
     _check_groups(file)
     table = _read(file, _KindsOfDevices)
-    kinds = [
-        DeviceKind(
-            device=_record(kind.device, Device),
-            n_devices=kind.n_devices,
-            device_link=_record(kind.device_link, Link),
-            host_link=_record(kind.host_link, Link),
-            speed=kind.speed,
-        )
-        for kind in table.kinds
-    ]
+    kinds = []
+    for kind in table.kinds:
+        device, device_link = _record(kind.device, Device), _record(kind.device_link, Link)
+        host_link = _record(kind.host_link, Link)
+        kinds.append(DeviceKind(device, kind.n_devices, device_link, host_link, speed=kind.speed))
     names = [kind.device.name for kind in kinds]
     if len(set(names)) < len(names) or not names:
         given = ", ".join(names) or "none"
@@ -299,8 +298,10 @@ def _of_kinds(file: TomlFile) -> Cluster:
 def _check_groups(file: TomlFile) -> None:
     """Refuse a size of groups for a kind: serving engines have one for all stages of a pipeline [unequal-groups]."""
     kinds = file.table["kinds"]
-    for number, kind in enumerate(kinds if isinstance(kinds, list) else ()):
-        if file.table.get("target") == GPU and isinstance(kind, dict) and "tensor_parallel" in kind:
+    if file.table.get("target") != GPU or not isinstance(kinds, list):
+        return
+    for number, kind in enumerate(kinds):
+        if isinstance(kind, dict) and "tensor_parallel" in kind:
             raise file.bad(
                 ["kinds", number, "tensor_parallel"],
                 f"{equal_groups_note()}, got tensor_parallel of a kind; give --tensor-parallel for all, or search "
@@ -329,19 +330,23 @@ def cluster_toml(cluster: Cluster, source: str, comments: tuple[str, ...] = ()) 
 
 
 def _lines(cluster: Cluster, source: str, comments: tuple[str, ...]) -> Iterator[str]:
-    yield from (f"# {comment}" for comment in comments)
-    head = {"schema": CLUSTER_SCHEMA, "name": cluster.name, "target": cluster.target}
-    topology = {} if cluster.topology is Topology.LINE else {"topology": str(cluster.topology)}
-    yield from _entries({**head, **topology, "source": source})
-    for name in ("machine", "streaming_memory"):
-        if (value := getattr(cluster, name)) is not None:
-            yield from _table(f"[{name}]", asdict(value))
-    for kind in cluster.kinds:
-        speed = {} if kind.speed is None else {"speed": kind.speed}
-        yield from _table("[[kinds]]", {"n_devices": kind.n_devices, **speed})
-        for name in ("device", "device_link", "host_link"):
-            yield from _table(f"[kinds.{name}]", asdict(getattr(kind, name)))
-    for name in () if cluster.kinds else ("devices", "receive_links", "send_links"):
+    for comment in comments:
+        yield f"# {comment}"
+    topology = None if cluster.topology is Topology.LINE else str(cluster.topology)
+    head = {"schema": CLUSTER_SCHEMA, "name": cluster.name, "target": cluster.target, "topology": topology}
+    yield from _entries(head | {"source": source})
+    if cluster.machine is not None:
+        yield from _table("[machine]", asdict(cluster.machine))
+    if cluster.streaming_memory is not None:
+        yield from _table("[streaming_memory]", asdict(cluster.streaming_memory))
+    if cluster.kinds:
+        for kind in cluster.kinds:
+            yield from _table("[[kinds]]", {"n_devices": kind.n_devices, "speed": kind.speed})
+            yield from _table("[kinds.device]", asdict(kind.device))
+            yield from _table("[kinds.device_link]", asdict(kind.device_link))
+            yield from _table("[kinds.host_link]", asdict(kind.host_link))
+        return
+    for name in ("devices", "receive_links", "send_links"):
         for value in getattr(cluster, name):
             yield from _table(f"[[{name}]]", asdict(value))
 
@@ -354,5 +359,6 @@ def _table(head: str, entries: Mapping[str, object]) -> Iterator[str]:
 
 def _entries(entries: Mapping[str, object]) -> Iterator[str]:
     """Texts, numbers and truth values are written in TOML as in JSON; None is left out."""
-    said = ((name, value) for name, value in entries.items() if value is not None)
-    return (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in said)
+    for name, value in entries.items():
+        if value is not None:
+            yield f"{name} = {json.dumps(value, ensure_ascii=False)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from autoauto.plugins import Registry
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput
@@ -11,7 +13,7 @@ DEFAULT_TARGET = "ipu"
 
 
 def _wrong_names(entry: NamedTarget) -> str:
-    """What is wrong with names of another package's target.
+    """Why names of another package's target clash with ours; empty if they do not.
 
     Its options begin with its name, and its knobs have no name of an option of ours, so that each option is one thing.
     """
@@ -19,12 +21,13 @@ def _wrong_names(entry: NamedTarget) -> str:
     if wrong:
         return f"has options whose names must begin with {entry.name}_, got {', '.join(wrong)}"
     ours = {option.name for target in TARGETS.ours for option in target.options}
-    taken = sorted(ours.intersection(knob.name for kind in entry.sessions for knob in kind.knobs))
+    knobs = chain.from_iterable(kind.knobs for kind in entry.sessions)
+    taken = sorted({knob.name for knob in knobs} & ours)
     return f"has knobs whose names options of other targets have, {', '.join(taken)}" if taken else ""
 
 
 TARGETS = Registry("target", NamedTarget, first=DEFAULT_TARGET, check=_wrong_names)
-"""By name; the first is the default."""
+"""The targets by name; the first is the default."""
 
 
 def target_named(name: object) -> NamedTarget:
@@ -40,13 +43,16 @@ def target_named(name: object) -> NamedTarget:
 
 def precisions_of(name: str) -> tuple[str, ...]:
     """The formats in which the sessions of a target compute, where that is a knob of theirs; else none."""
-    knobs = (knob for kind in TARGETS[name].sessions for knob in kind.knobs if knob.name == "precision")
-    return tuple(dict.fromkeys(word for knob in knobs for word in knob.domain.words))
+    words: list[str] = []
+    for knob in chain.from_iterable(kind.knobs for kind in TARGETS[name].sessions):
+        if knob.name == "precision":
+            words += knob.domain.words
+    return tuple(dict.fromkeys(words))
 
 
 def session_classes() -> tuple[type[Session], ...]:
     """The classes of the sessions of all targets, each with knobs of its own."""
-    return tuple(kind for entry in TARGETS.values() for kind in entry.sessions)
+    return tuple(chain.from_iterable(entry.sessions for entry in TARGETS.values()))
 
 
 def default_options() -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What a target by name is: `NamedTarget`, its options, and what it opens to."""
+"""Targets that users choose by name: `NamedTarget`, its options (`TargetOption`), and the `Request` to open it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ from autoauto.records.units import Precision
 
 OptionValues = Mapping[str, Any]
 """The value of every option of a target, by name."""
+
+
+def flag_of(name: str) -> str:
+    """The name of an option on the command line.
+
+    >>> flag_of("synthetic_data")
+    '--synthetic-data'
+    """
+    return f"--{name.replace('_', '-')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +50,8 @@ class TargetOption:
 
     @property
     def flag(self) -> str:
-        """Its name on the command line.
-
-        >>> TargetOption("synthetic_data", "").flag
-        '--synthetic-data'
-        """
-        return f"--{self.name.replace('_', '-')}"
+        """The name of the option on the command line."""
+        return flag_of(self.name)
 
     def accepts(self, value: object) -> bool:
         """True if the option may have this value."""
@@ -54,13 +59,15 @@ class TargetOption:
             return True
         if self.kind is float:
             return type(value) in (int, float) and isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
-        if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):
+        if not isinstance(value, self.kind) or isinstance(value, bool) != (self.kind is bool):  # a bool is an int, too
             return False
-        return value in self.choices if self.choices else self.kind is not int or value >= 1  # type: ignore[operator]
+        if self.choices:
+            return value in self.choices
+        return not isinstance(value, int) or self.kind is bool or value >= 1
 
 
 class Request(NamedTuple):
-    """What a named target is opened for.
+    """The model, devices and options for which a named target is opened.
 
     Attributes:
         graph: the model.
@@ -68,8 +75,8 @@ class Request(NamedTuple):
         cluster: the target's devices, with the memory that plans may fill.
         precision: format of weights and activations.
         options: every option of the target.
-        decoder: the model, where it was read as one; else None.
-        decoder_file: the file that the decoder was read from, where an engine of this machine reads it, too.
+        decoder: the model, if it was read as a decoder; else None.
+        decoder_file: the file that the decoder was read from, if an engine of this machine can read it, too.
     """
 
     graph: LayerGraph
@@ -121,7 +128,7 @@ class NamedTarget:
     has_cluster: Callable[[str], bool] = lambda _: False
 
     def opened(self, request: Request) -> tuple[Target, Cluster]:
-        """What `open` gives.
+        """Open the target, and check what `open` gives.
 
         Raises:
             BadInput: the target computes in sessions that are not among `sessions`, so that their knobs would be
@@ -145,7 +152,7 @@ class NamedTarget:
             BadInput: an option of another target, or a value that an option cannot have.
         """
         known = {option.name: option for option in self.options}
-        foreign = [f"--{name.replace('_', '-')}" for name in given if name not in known]
+        foreign = [flag_of(name) for name in given if name not in known]
         if foreign:
             raise BadInput(f"--target {self.name} has no {', '.join(foreign)}; leave them out, or try another --target")
         for name, value in given.items():

@@ -1,4 +1,4 @@
-"""What a model of the package of kernel times answered, in a file of the cache folder: `StoredAnswers`.
+"""The answers of the package of kernel times for one model, in a file of the cache folder: `StoredAnswers`.
 
     CACHE/gpu-kernel-times/KEY    a checksum of the key and of the next line
                                   specification, names of operations or why there are none, milliseconds by size
@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import NamedTuple, TypeVar
@@ -30,14 +29,14 @@ from autoauto.records.installation import cache_dir
 SCHEMA = 1
 _FOLDER = "gpu-kernel-times"
 _MAX_BYTES = 2**26
-"""Of all files; the oldest are deleted when a process that writes finds more."""
+"""Maximum size of all files; a process that writes and finds more deletes the oldest."""
 _MAX_SIZES = 5000
-"""Of operations that are asked together, that a file holds: the newest."""
+"""Maximum number of sizes in a file for operations that are asked together; the newest are stored."""
 Size = tuple[int, ...]
-"""What operations are asked at: the arguments of the package."""
+"""The arguments of the package for which operations are asked."""
 Value = TypeVar("Value")
 Milliseconds = tuple[float, ...]
-"""One an operation."""
+"""The time of every operation."""
 
 
 class NamedOperation(NamedTuple):
@@ -60,7 +59,7 @@ class Asked(NamedTuple):
 
 
 class _Answered(NamedTuple):
-    """What was asked, and the answers at every size, one behind the other: few lists are read faster than many."""
+    """The answers at every size, all in one list, because few lists are read faster than many."""
 
     asked: Asked
     sizes: list[int]
@@ -68,14 +67,17 @@ class _Answered(NamedTuple):
 
     @staticmethod
     def of(asked: Asked, answers: Mapping[Size, Milliseconds]) -> _Answered:
-        """The newest answers."""
-        newest = [*answers.items()][-_MAX_SIZES:]
-        sizes, milliseconds = (list(chain.from_iterable(each)) for each in zip(*newest, strict=True))
+        """The newest answers; there must be one."""
+        sizes: list[int] = []
+        milliseconds: list[float] = []
+        for size, times in list(answers.items())[-_MAX_SIZES:]:  # in the order in which they were added
+            sizes += size
+            milliseconds += times
         return _Answered(asked, sizes, milliseconds)
 
     @property
     def answers(self) -> dict[Size, Milliseconds]:
-        """By size."""
+        """The answers by size."""
         times = _parts(self.milliseconds, len(self.asked.numbers))
         sizes = _parts(self.sizes, len(self.sizes) // len(times))
         return dict(zip(sizes, times, strict=True))
@@ -86,7 +88,7 @@ def _parts(values: Sequence[Value], n_each: int) -> list[tuple[Value, ...]]:
 
 
 class _Content(Struct):
-    """Of a file."""
+    """The content of a file."""
 
     specification: bytes = b""
     decode: Sequence[NamedOperation] = ()
@@ -128,15 +130,15 @@ class StoredAnswers:
         _UNWRITTEN.add(self)
 
     def _read(self) -> _Content:
-        """What the file holds, whose answers are added to those that are known."""
+        """Read the file, and add its answers to those that are known."""
         content = _Content()
         with suppress(OSError, BadInput):
             self._state = _state_of(self._path)
             checksum, _, text = self._path.read_bytes().partition(b"\n")
             if checksum == self._checksum(text):
                 content = from_json(_Content, text, self._key)
-        for asked, answers in ((each.asked, each.answers) for each in content.answered):
-            self._answers[asked] = answers | self._answers.get(asked, {})
+        for each in content.answered:
+            self._answers[each.asked] = each.answers | self._answers.get(each.asked, {})
         return content
 
     def write(self) -> None:
@@ -150,7 +152,7 @@ class StoredAnswers:
         _make_room(folder)
         with _locked(folder):
             with suppress(OSError):
-                if _state_of(self._path) != self._state:
+                if _state_of(self._path) != self._state:  # another process has written: its answers are added
                     self._read()
             answered = [_Answered.of(asked, answers) for asked, answers in self._answers.items() if answers]
             text = to_json(_Content(self.specification, self.decode, self.prompt, answered))
@@ -173,7 +175,7 @@ def write_all() -> None:
 
 
 def _state_of(path: Path) -> tuple[int, ...]:
-    """What changes when another process writes a file."""
+    """Numbers of a file that change when another process writes it."""
     given = path.stat()
     return given.st_ino, given.st_mtime_ns, given.st_size
 

@@ -37,28 +37,30 @@ _STANDARD = NormalDist()
 
 
 _OCTAVE_TPOT, _OCTAVE_TTFT = 0.003, 0.06
-"""Variances of logarithms that requests have whose lengths are further by a factor of 2 from those that were measured,
-by the even half of the questions, so that 8 of 10 rows of other lengths lie in their interval:
-`studies/carried_ratios.py`."""
+"""Variances of logarithms to add for requests whose lengths are another factor of 2 away from the measured ones. By the
+even half of the questions, so that 8 of 10 rows of other lengths lie in their interval: `studies/carried_ratios.py`."""
 
 
 class _Mean(NamedTuple):
-    """What is known of the logarithm of a factor.
-
-    Attributes:
-        centre: most likely.
-        variance: of the truth around it.
-    """
+    """A normal distribution of the logarithm of a factor; its text is part of the keys of stored forecasts."""
 
     centre: float
     variance: float
 
+    def share_below(self, value: float) -> float:
+        """The probability of a smaller logarithm."""
+        return _STANDARD.cdf((value - self.centre) / sqrt(self.variance))
+
+    def quantile(self, share: float) -> float:
+        """The logarithm below which a share lies."""
+        return self.centre + _STANDARD.inv_cdf(share) * sqrt(self.variance)
+
 
 class _Rows(NamedTuple):
-    """How logarithms of a group's rows are distributed: normally around a mean near 0, or around one far from it.
+    """The distribution of logarithms of a group's rows: a mixture of two normal ones, of means near 0 and far from it.
 
     Attributes:
-        near, far: the two means, and the variance of rows around them.
+        near, far: the two distributions.
         p_far: the probability of the second.
     """
 
@@ -68,31 +70,34 @@ class _Rows(NamedTuple):
 
     @property
     def centre(self) -> float:
-        """The mean of both."""
+        """The mean of the mixture."""
         return (1 - self.p_far) * self.near.centre + self.p_far * self.far.centre
 
     def widened(self, deviation: float) -> _Rows:
-        """With another, independent standard deviation."""
-        near, far = (mean._replace(variance=mean.variance + deviation**2) for mean in self[:2])
+        """The distribution of rows with another, independent deviation added."""
+        near = self.near._replace(variance=self.near.variance + deviation**2)
+        far = self.far._replace(variance=self.far.variance + deviation**2)
         return _Rows(near, far, self.p_far)
 
     def share_below(self, value: float) -> float:
         """The share of rows whose logarithm is smaller."""
-        near, far = (_STANDARD.cdf((value - mean.centre) / sqrt(mean.variance)) for mean in self[:2])
-        return (1 - self.p_far) * near + self.p_far * far
+        return (1 - self.p_far) * self.near.share_below(value) + self.p_far * self.far.share_below(value)
 
     def quantile(self, share: float) -> float:
         """The logarithm below which a share of rows lies, by bisection."""
-        ends = [mean.centre + _STANDARD.inv_cdf(share) * sqrt(mean.variance) for mean in self[:2]]
-        low, high = min(ends), max(ends)  # each has the share below its end, so both have it between
+        # The quantile of a mixture lies between the quantiles of its parts.
+        low, high = sorted([self.near.quantile(share), self.far.quantile(share)])
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
-            low, high = (middle, high) if self.share_below(middle) < share else (low, middle)
+            if self.share_below(middle) < share:
+                low = middle
+            else:
+                high = middle
         return (low + high) / 2
 
 
 class Group(NamedTuple):
-    """What shares a factor.
+    """The configurations that share a factor.
 
     Attributes:
         model: its name.
@@ -110,18 +115,18 @@ class Group(NamedTuple):
 
     @property
     def error_key(self) -> ErrorKey:
-        """What shares its errors."""
+        """The key of the errors that it shares with other models of its family."""
         return ErrorKey(self.family, self.engine, self.precision, self.system)
 
 
 class Ratio(NamedTuple):
-    """Measured over forecast of one row.
+    """Measured over forecast times of one row.
 
     Attributes:
-        group: what shares its factor.
-        tpot: of the time between two tokens; None where it was not measured.
-        ttft: of the time to the first; None where it was not measured.
-        requests: that were answered; None where that is not known.
+        group: its group.
+        tpot: ratio of the time between two tokens; None where it was not measured.
+        ttft: ratio of the time to the first token; None where it was not measured.
+        requests: the requests that were answered; None where they are not known.
     """
 
     group: Group
@@ -131,14 +136,14 @@ class Ratio(NamedTuple):
 
 
 class Factor(NamedTuple):
-    """By what forecasts are multiplied.
+    """The factor by which forecasts are multiplied.
 
     Attributes:
-        factor: most likely.
-        low, high: within which a row's own ratio lies in `INTERVAL` of cases.
-        held: at which bounds must hold: another row's ratio lies below in `HELD` of cases.
-        n_rows: that it was fitted on.
-        rows: how the logarithms of ratios are distributed.
+        factor: the most likely value.
+        low, high: ends of the interval in which the ratio of a row lies in `INTERVAL` of cases.
+        held: the end at which bounds must hold: the ratio of another row lies below it in `HELD` of cases.
+        n_rows: number of rows that it was fitted on.
+        rows: the distribution of the logarithms of ratios.
     """
 
     factor: float
@@ -149,7 +154,7 @@ class Factor(NamedTuple):
     rows: _Rows
 
     def at(self, share: float) -> float:
-        """The ratio below which another row's lies with a probability."""
+        """The ratio below which the ratio of another row lies with a probability."""
         return exp(self.rows.quantile(share))
 
     def widened(self, deviation: float) -> Factor:
@@ -159,15 +164,17 @@ class Factor(NamedTuple):
         >>> [round(end, 2) for each in (factor, factor.widened(0.2)) for end in each[1:3]]
         [0.83, 1.2, 0.73, 1.37]
         """
-        return _factor(self.rows.widened(deviation), self.n_rows) if deviation else self
+        if not deviation:
+            return self
+        return _factor(self.rows.widened(deviation), self.n_rows)
 
 
 class Factors(NamedTuple):
     """The factors of a group.
 
     Attributes:
-        tpot: of the time between two tokens; throughput is divided by it.
-        ttft: of the time to the first token.
+        tpot: factor of the time between two tokens; throughput is divided by it.
+        ttft: factor of the time to the first token.
     """
 
     tpot: Factor
@@ -192,19 +199,20 @@ class Calibration:
     """Factors of the groups that were measured.
 
     Attributes:
-        factors: of requests as they were measured.
-        requests: that were measured.
+        factors: the factors of every group, for requests as they were measured.
+        requests: the requests that were measured, by group.
     """
 
     factors: Mapping[Group, Factors]
     requests: Mapping[Group, frozenset[Workload]] = field(default_factory=dict)
 
     def of(self, group: Group, requests: Workload | None = None) -> Factors:
-        """The factors of a group; where the user measured nothing, those of its family.
+        """The factors of a group; the priors of its family if the user measured nothing.
 
         Args:
-            group: what shares a factor.
-            requests: for which they are, if for some: the further from those that were measured, the wider.
+            group: the group.
+            requests: the requests that are forecast: the further they are from the measured ones, the wider are the
+                intervals. By default they are like the measured ones.
         """
         measured = self.requests.get(group)
         factors = self.factors.get(group) or unmeasured(group.error_key)
@@ -226,28 +234,34 @@ def fit(ratios: Iterable[Ratio]) -> Calibration:
     groups: dict[Group, list[Ratio]] = defaultdict(list)
     for ratio in ratios:
         groups[ratio.group].append(ratio)
-    requests = {group: frozenset(row.requests for row in rows if row.requests) for group, rows in groups.items()}
-    return Calibration({group: _factors(rows, priors_of(group.error_key)) for group, rows in groups.items()}, requests)
+    factors: dict[Group, Factors] = {}
+    requests: dict[Group, frozenset[Workload]] = {}
+    for group, rows in groups.items():
+        factors[group] = _factors(rows, priors_of(group.error_key))
+        requests[group] = frozenset(row.requests for row in rows if row.requests)
+    return Calibration(factors, requests)
 
 
 def octaves(first: Workload, second: Workload) -> float:
-    """How far lengths of prompts and of answers are from each other, in factors of 2, added up.
+    """The distance of the lengths of two kinds of requests in factors of 2, of prompts plus answers.
 
     >>> octaves(Workload(1024, 256), Workload(2048, 1024))
     3.0
     """
-    pairs = (first.input_tokens, second.input_tokens), (first.output_tokens, second.output_tokens)
-    return sum(abs(log2(a / b)) for a, b in pairs)
+    of_prompts = abs(log2(first.input_tokens / second.input_tokens))
+    of_answers = abs(log2(first.output_tokens / second.output_tokens))
+    return of_prompts + of_answers
 
 
 def _factors(rows: Sequence[Ratio], priors: Priors) -> Factors:
-    tpot, ttft = [row.tpot for row in rows if row.tpot], [row.ttft for row in rows if row.ttft]
-    return Factors(factor_of(tpot, priors.tpot), factor_of(ttft, priors.ttft))
+    tpot = factor_of([row.tpot for row in rows if row.tpot], priors.tpot)
+    ttft = factor_of([row.ttft for row in rows if row.ttft], priors.ttft)
+    return Factors(tpot, ttft)
 
 
 @cache
 def unmeasured(key: ErrorKey) -> Factors:
-    """Of a group of which the user measured nothing."""
+    """The factors of a group of which the user measured nothing."""
     return _factors((), priors_of(key))
 
 
@@ -259,10 +273,12 @@ def factor_of(ratios: Sequence[float], prior: Prior) -> Factor:
     [1.0, 1.05, 1.09, 2.97]
     """
     n_rows = len(ratios)
-    measured = median(map(log, ratios)) - prior.centre if ratios else 0.0
-    n_effective = 1 + (n_rows - 1) * 2 / pi if ratios else 0.0  # a median of n rows tells as much as the mean of fewer
-    near, far = (_shrunk(measured, n_effective, prior.scatter, spread) for spread in (prior.near, prior.far))
-    near, far = (_Mean(mean.centre + prior.centre, mean.variance + prior.scatter**2) for mean in (near, far))
+    measured = n_effective = 0.0
+    if ratios:
+        measured = median(map(log, ratios)) - prior.centre
+        n_effective = 1 + (n_rows - 1) * 2 / pi  # a median of n rows is as certain as the mean of fewer
+    near = _shrunk(measured, n_effective, prior, prior.near)
+    far = _shrunk(measured, n_effective, prior, prior.far)
     return _factor(_Rows(near, far, _probability_far(measured, n_effective, prior)), n_rows)
 
 
@@ -272,21 +288,27 @@ def _factor(rows: _Rows, n_rows: int) -> Factor:
     return Factor(exp(rows.centre), low, high, held, n_rows, rows)
 
 
-def _shrunk(measured: float, n_rows: float, scatter: float, spread: float) -> _Mean:
-    """The mean of a group of so many rows around `measured`, where such means spread around 0; all are normal."""
-    weight = n_rows / (n_rows + (scatter / spread) ** 2)
-    return _Mean(weight * measured, (1 - weight) * spread**2)
+def _shrunk(measured: float, n_rows: float, prior: Prior, spread: float) -> _Mean:
+    """The distribution of another row of a group, given the mean of `n_rows` of its rows over the centre of the prior.
+
+    The mean of the group is shrunk to 0, around which the means of groups have the deviation `spread`.
+    """
+    weight = n_rows / (n_rows + (prior.scatter / spread) ** 2)
+    mean_variance = (1 - weight) * spread**2
+    return _Mean(weight * measured + prior.centre, mean_variance + prior.scatter**2)
 
 
 def _probability_far(measured: float, n_rows: float, prior: Prior) -> float:
-    """How likely a group is one of those far from 1, given its rows."""
+    """The probability that a group is one of those far from 1, given its rows, by Bayes."""
     if not n_rows:
         return prior.p_far
-    near, far = (
-        prior.scatter**2 / n_rows + spread**2 for spread in (prior.near, prior.far)
-    )  # variances of what is measured
+    # Variances of the measured mean in either case: of rows around the mean of the group, and of means of groups.
+    near = prior.scatter**2 / n_rows + prior.near**2
+    far = prior.scatter**2 / n_rows + prior.far**2
     log_odds = log(prior.p_far / (1 - prior.p_far) * sqrt(near / far)) + measured**2 / 2 * (1 / near - 1 / far)
-    return 1 / (1 + exp(-log_odds)) if log_odds < _CERTAIN else 1.0
+    if log_odds >= _CERTAIN:
+        return 1.0
+    return 1 / (1 + exp(-log_odds))
 
 
 NOT_CALIBRATED = Calibration({})

@@ -1,7 +1,7 @@
-"""What the package of kernel times is told of a decoder whose blocks are alike: `sources_of`.
+"""The models by which the package of kernel times stands for a decoder whose blocks are alike: `sources_of`.
 
-A block is described as one of the package's own families. Where no family has its attention beside its feed-forward
-layer, both are taken of two families, and of each the operations of its side:
+A block is described as one of the package's own families. Where no family has both its attention and its feed-forward
+layer, two families are used, and of each the operations of one side of the block:
 
     attention of keys and values    Llama, Mixtral; gated: Qwen3.5           windows: see `tables.py`
     latent                          DeepSeek-V3; sparse: DeepSeek-V3.2, GLM-5
@@ -22,9 +22,9 @@ from autoauto.records.costs.decoder import Decoder
 _NORMED_QUERIES = ("Qwen3", "Gemma3", "MiniMaxM2", "Olmo", "Step3p", "Glm4Moe")
 """Architectures that normalise queries and keys begin with these."""
 _SPARSE_CLASSES = ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM")
-"""By which the package names times of sparse attention; others are taken for the first."""
+"""Classes by which the package names times of sparse attention; other classes count as the first."""
 _OTHER_EXPERTS = Experts(256, 8, 2048)
-"""Of blocks of latent attention that have a dense layer: a family of the package has experts in all."""
+"""Experts of a block of latent attention and a dense layer: in the package's families all such blocks have experts."""
 
 
 class Side(Enum):
@@ -58,7 +58,8 @@ def sources_of(decoder: Decoder) -> Sequence[Described]:
     if isinstance(attention, LatentAttention):
         return _with_latent(decoder, attention)
     if attention is None or feed_forward is None:
-        return [Described(config_of(decoder), Side.FEED_FORWARD if attention is None else Side.ATTENTION)]
+        side = Side.FEED_FORWARD if attention is None else Side.ATTENTION
+        return [Described(config_of(decoder), side)]
     if isinstance(feed_forward, Experts) and feed_forward.shared_size:
         before = Described(config_of(_dense(decoder, feed_forward.shared_size)), Side.ATTENTION)
         shared = Described(_latent(decoder, _OTHER_ATTENTION), Side.FEED_FORWARD)
@@ -83,24 +84,24 @@ def _dense(decoder: Decoder, size: int) -> Decoder:
 
 
 def _more_shared(decoder: Decoder, experts: Experts) -> Sequence[Described]:
-    """What shared experts are larger than one expert."""
+    """A dense layer for the part by which shared experts are larger than one expert; nothing if they are not."""
     more = experts.shared_size - experts.intermediate_size
-    return [Described(config_of(_dense(decoder, more)), Side.DENSE)] if more > 0 else []
+    if more <= 0:
+        return []
+    return [Described(config_of(_dense(decoder, more)), Side.DENSE)]
 
 
 def config_of(decoder: Decoder) -> dict[str, object]:
     """The config of a decoder as one of the families of the package, without formats, which are said apart."""
     is_normed = decoder.architecture.startswith(_NORMED_QUERIES)
-    dense = "Qwen3ForCausalLM" if is_normed else "LlamaForCausalLM"
-    experts = "Qwen3MoeForCausalLM" if is_normed else "MixtralForCausalLM"
-    entries = _common(decoder, dense if decoder.experts is None else experts)
-    if decoder.experts is not None:
-        entries |= {
-            "num_experts": decoder.experts.n_experts,
-            "num_experts_per_tok": decoder.experts.n_chosen,
-            "moe_intermediate_size": decoder.experts.intermediate_size,
-        }
-    return entries
+    if decoder.experts is None:
+        return _common(decoder, "Qwen3ForCausalLM" if is_normed else "LlamaForCausalLM")
+    architecture = "Qwen3MoeForCausalLM" if is_normed else "MixtralForCausalLM"
+    return _common(decoder, architecture) | {
+        "num_experts": decoder.experts.n_experts,
+        "num_experts_per_tok": decoder.experts.n_chosen,
+        "moe_intermediate_size": decoder.experts.intermediate_size,
+    }
 
 
 def _common(decoder: Decoder, architecture: str) -> dict[str, object]:
@@ -122,10 +123,12 @@ def _latent(decoder: Decoder, attention: LatentAttention) -> dict[str, object]:
     """A model of DeepSeek's, whose blocks all have experts."""
     experts = decoder.experts or _OTHER_EXPERTS
     indexer = attention.indexer
-    architecture = "DeepseekV3ForCausalLM"
-    if indexer is not None:
-        is_known = decoder.architecture in _SPARSE_CLASSES
-        architecture = decoder.architecture if is_known else _SPARSE_CLASSES[0]
+    if indexer is None:
+        architecture = "DeepseekV3ForCausalLM"
+    elif decoder.architecture in _SPARSE_CLASSES:
+        architecture = decoder.architecture
+    else:
+        architecture = _SPARSE_CLASSES[0]
     entries = _common(decoder, architecture) | {
         "num_attention_heads": attention.n_heads,
         "num_key_value_heads": attention.n_heads,
@@ -155,12 +158,14 @@ def _latent(decoder: Decoder, attention: LatentAttention) -> dict[str, object]:
 def _qwen_3_5(decoder: Decoder) -> dict[str, object]:
     """A model of Qwen3.5 whose blocks all have linear, or all gated attention."""
     attention, experts = decoder.kind.attention, decoder.experts
-    is_linear = isinstance(attention, LinearAttention)
     entries: dict[str, object] = _common(decoder, "")
     del entries["architectures"]
-    entries["layer_types"] = ["linear_attention" if is_linear else "full_attention"] * decoder.n_layers
-    linear = attention if isinstance(attention, LinearAttention) else LinearAttention(16, 128, 32, 128, 4)
+    if isinstance(attention, LinearAttention):
+        layer_type, linear = "linear_attention", attention
+    else:  # the config needs some linear attention, though no block has it
+        layer_type, linear = "full_attention", LinearAttention(16, 128, 32, 128, 4)
     entries |= {
+        "layer_types": [layer_type] * decoder.n_layers,
         "linear_num_key_heads": linear.n_key_heads,
         "linear_key_head_dim": linear.key_size,
         "linear_num_value_heads": linear.n_value_heads,
@@ -181,11 +186,15 @@ def _qwen_3_5(decoder: Decoder) -> dict[str, object]:
 def _nemotron(decoder: Decoder) -> dict[str, object]:
     """A model of NemotronH of blocks of one kind."""
     attention, feed_forward = decoder.kind.attention, decoder.kind.feed_forward
+    # The config needs sizes of all kinds of blocks, also of those that it does not have.
     space = attention if isinstance(attention, StateSpace) else StateSpace(64, 64, 128, 8, 4)
     experts = feed_forward if isinstance(feed_forward, Experts) else None
-    sign = "E" if experts else "-"
-    if attention is not None:
-        sign = "M" if attention is space else "*"
+    if isinstance(attention, StateSpace):
+        sign = "M"
+    elif attention is not None:
+        sign = "*"
+    else:
+        sign = "E" if experts else "-"
     return _common(decoder, "NemotronHForCausalLM") | {
         "hybrid_override_pattern": sign * decoder.n_layers,
         "mamba_num_heads": space.n_heads,

@@ -1,4 +1,4 @@
-"""What every layer of a decoder costs on a GPU of a group, at many batch sizes: `layer_costs`.
+"""The costs of every layer of a decoder on a GPU of a group, at many batch sizes: `layer_costs`.
 
 embedding ── block 0 ── ... ── block n-1 ── norm ── head          one row a layer, one column a batch size
 
@@ -29,14 +29,14 @@ class DecoderCosts(NamedTuple):
     """Costs of the layers of a decoder on one GPU of a group.
 
     Attributes:
-        decode_s: of a decode step of b sequences, shape (layers, batch sizes); 0 where answers have one token.
-        prompt_s: that one prompt adds to the steps that compute it, of the same shape.
-        weight_bytes: shape (layers,). Embedding and head of one matrix are two: the last stage has a copy.
-        cache_bytes: of one sequence when it ends, shape (layers,).
-        send_bytes: from every GPU of a stage to the next, of b hidden vectors and their share of prompts, shape
+        decode_s: time of a decode step of b sequences, shape (layers, batch sizes); 0 where answers have one token.
+        prompt_s: time that one prompt adds to the steps that compute it, of the same shape.
+        weight_bytes: shape (layers,). Embedding and head count twice if they are one matrix: the last stage has a copy.
+        cache_bytes: cache of one sequence when it ends, shape (layers,).
+        send_bytes: bytes from every GPU of a stage to the next: b hidden vectors and their share of prompts, shape
             (batch sizes,).
         is_tied: whether embedding and head are one matrix.
-        order: by block, the number of its kind.
+        order: the number of the kind of every block.
     """
 
     decode_s: FloatArray
@@ -49,7 +49,7 @@ class DecoderCosts(NamedTuple):
 
     @property
     def kind_rows(self) -> list[int]:
-        """By kind, the row of its first block."""
+        """The row of the first block of every kind."""
         return [1 + self.order.index(kind) for kind in range(1 + max(self.order))]
 
 
@@ -77,29 +77,30 @@ def layer_costs(
         _kind_costs(alike, of_kind, engine, requests, b, n_max_batched_tokens)
         for alike, of_kind in serving_by_kind(decoder, serving)
     ]
-    order, tables = decoder.block_order, table_bytes(decoder, serving)
+    blocks = [kinds[kind] for kind in decoder.block_order]
+    tables = table_bytes(decoder, serving)
     return DecoderCosts(
-        decode_s=_rows([kind.decode for kind in kinds], order),
-        prompt_s=_rows([kind.prompt for kind in kinds], order),
-        weight_bytes=np.array([tables, *(kinds[kind].weight_bytes for kind in order), 0.0, tables]),
-        cache_bytes=np.array([0.0, *(kinds[kind].cache_bytes for kind in order), 0.0, 0.0]),
+        decode_s=_rows([block.decode for block in blocks]),
+        prompt_s=_rows([block.prompt for block in blocks]),
+        weight_bytes=np.array([tables, *(block.weight_bytes for block in blocks), 0.0, tables]),
+        cache_bytes=np.array([0.0, *(block.cache_bytes for block in blocks), 0.0, 0.0]),
         send_bytes=_send_bytes(decoder, requests, b),
         is_tied=decoder.is_tied,
-        order=order,
+        order=decoder.block_order,
     )
 
 
 def serving_by_kind(decoder: Decoder, serving: Serving) -> list[tuple[Decoder, Serving]]:
-    """For every kind of block the decoder if all were of it, and how a group computes it.
+    """For every kind of block: the decoder if all blocks were of this kind, and how a group computes it.
 
-    Blocks without experts beside others that have some are those of a rank.
+    Beside blocks with experts, a block without experts is computed by every rank of the attention alone.
     """
     dense = serving._replace(expert_parallel=1, attention_data_parallel=1)
     return [(alike, serving if alike.experts else dense) for alike in decoder.by_kind]
 
 
 class _KindCosts(NamedTuple):
-    """What a model of blocks of a kind costs: steps that decode, prompts, and bytes of a block."""
+    """The costs of a model whose blocks are all of one kind: decode steps, prompts, and bytes of a block."""
 
     decode: Times
     prompt: Times
@@ -115,9 +116,10 @@ def _kind_costs(
     attention = tables.decode_attention(b, requests.mean_length) * attention_reads(decoder, serving, draft.step_tokens)
     decode = tables.decode_tokens(b * draft.step_tokens)
     decode = decode._replace(block=decode.block + attention)
-    decodes = 0.0 if requests.output_tokens == 1 else 1 + draft.draft_cost
+    # The prompt gives the first token of an answer, and the draft model takes its share of every step.
+    n_steps = 0.0 if requests.output_tokens == 1 else 1 + draft.draft_cost
     return _KindCosts(
-        decode=Times(*(seconds * decodes for seconds in decode)),
+        decode=Times(*(seconds * n_steps for seconds in decode)),
         prompt=_prompt(tables, engine, requests, b, n_max_batched_tokens),
         weight_bytes=block_weight_bytes(decoder, serving),
         cache_bytes=block_cache_bytes(decoder, serving, requests.max_length),
@@ -125,7 +127,7 @@ def _kind_costs(
 
 
 def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> float:
-    """How many times longer attention takes to verify `step_tokens` tokens of a sequence than to compute one token.
+    """The time of attention to verify `step_tokens` tokens of a sequence, over that to compute one token.
 
     Kernels read keys and values once for as many rows of queries as a product of matrices takes. A row is a token and a
     head that shares them, so drafts are read for nothing where few heads do. A state is made by one token after the
@@ -156,11 +158,11 @@ def check_length(decoder: Decoder, requests: Workload) -> None:
 
 
 def _prompt(tables: KernelTables, engine: Engine, requests: Workload, b: IntArray, n_max_batched_tokens: int) -> Times:
-    """What one prompt adds to the steps that compute it.
+    """The time that one prompt adds to the steps that compute it.
 
-    An engine that mixes adds the tokens of a prompt, or of a part of it, to those of b sequences, whose weights are
-    read in any case. One whose prompts come first computes as many as a step holds, and so does any where answers have
-    one token, which need no step that decodes.
+    An engine that mixes adds the tokens of a prompt, or of a part of it, to those of b sequences, for which weights are
+    read in any case. An engine that computes prompts first puts as many into a step as it holds. So does any engine if
+    answers have one token, since there are no decode steps then.
     """
     n_computed = requests.computed_tokens
     attention = tables.prompt_attention(n_computed, requests.input_tokens - n_computed)
@@ -172,14 +174,19 @@ def _prompt(tables: KernelTables, engine: Engine, requests: Workload, b: IntArra
 
 
 def _mixed(tables: KernelTables, n_tokens: int, b: IntArray, n_max: int) -> Times:
+    """A prompt of `n_tokens` beside b tokens of sequences: full steps of at most `n_max` tokens, then the rest."""
     room = np.maximum(n_max - b, 1)
     n_full, rest = n_tokens // room, n_tokens % room
     steps = tables.prompt_tokens(np.stack([b, np.where(n_full > 0, b + room, b), b + rest]))
-    added = (n_full * (full - without) + (part - without) for without, full, part in steps)
-    return Times(*(np.maximum(seconds, 0.0) for seconds in added))
+    added = []
+    for without, full, part in steps:  # of the block, the embedding, and the head
+        seconds = n_full * (full - without) + (part - without)
+        added.append(np.maximum(seconds, 0.0))  # measured times may be shorter for more tokens
+    return Times(*added)
 
 
 def _prompts_first(tables: KernelTables, n_tokens: int, b: IntArray, n_max: int) -> Times:
+    """The share of one prompt in steps without sequences, into which as many prompts go as they hold, up to b."""
     n_together = np.clip(n_max // n_tokens, 1, b)
     n_full, rest = (n_together * n_tokens) // n_max, (n_together * n_tokens) % n_max
     full = tables.prompt_tokens(np.full_like(b, n_max))
@@ -187,13 +194,11 @@ def _prompts_first(tables: KernelTables, n_tokens: int, b: IntArray, n_max: int)
     return Times(*((n_full * f + (rest > 0) * p) / n_together for f, p in zip(full, part, strict=True)))
 
 
-def _rows(kinds: Sequence[Times], order: Sequence[int]) -> FloatArray:
+def _rows(blocks: Sequence[Times]) -> FloatArray:
     """One row a layer. The norm behind the blocks costs nothing: the package has none there."""
-    ends = kinds[0]
-    return np.array(
-        [ends.embedding, *(kinds[kind].block for kind in order), np.zeros_like(ends.head), ends.head],
-        dtype=np.float64,
-    )
+    ends = blocks[0]
+    norm = np.zeros_like(ends.head)
+    return np.array([ends.embedding, *(block.block for block in blocks), norm, ends.head], dtype=np.float64)
 
 
 def _send_bytes(decoder: Decoder, requests: Workload, b: IntArray) -> FloatArray:

@@ -14,6 +14,15 @@ from autoauto.records.target import Target
 from autoauto.records.units import Precision
 from autoauto.targets.gpu.family_errors import error_notes
 from autoauto.targets.gpu.session import GpuSession
+from autoauto.targets.gpu.systems import (
+    CLOCK_HZ,
+    cluster_named,
+    is_cluster_name,
+    kind_names,
+    machine_of,
+    prices_of,
+    system_named,
+)
 from autoauto.targets.gpu.workload import cached_share_of, drafts_of, traffic_notes, traffic_of, workload_notes
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
@@ -139,8 +148,6 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         BadInput: a device of the description is no system that has measured times.
         MissingExtra: the package of measured times is not installed.
     """
-    from autoauto.targets.gpu.systems import cluster_named, prices_of
-
     devices = cluster_named(DEFAULT_CLUSTER) if given is None else _described(given)
     prices = prices_of(options.get("price"))
     if not prices:
@@ -151,76 +158,61 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _described(given: Cluster) -> Cluster:
-    """GPUs of a description, with nodes and power limits where it does not say them.
+    """A described cluster of GPUs, with the nodes and power limits of their systems where it has none.
 
     Raises:
         BadInput: a device is no system that has measured times.
     """
-    from autoauto.targets.gpu.systems import CLOCK_HZ, machine_of, system_named
-
     for name in dict.fromkeys(device.name for device in given.devices):
         system_named(name)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
     given = given.with_each(_with_power_limit)
     if given.kinds:
-        return Cluster.of_kinds(given.name, given.target, list(map(_in_nodes, given.kinds)), given.topology)
+        kinds = [_in_nodes(kind) for kind in given.kinds]
+        return Cluster.of_kinds(given.name, given.target, kinds, given.topology)
     if given.machine is None:
         return replace(given, machine=machine_of(system_named(given.devices[0].name)))
     return given
 
 
 def _with_power_limit(device: Device) -> Device:
-    """A GPU with the power limit of its system, where its file says none."""
-    from autoauto.targets.gpu.systems import system_named
-
+    """A GPU, with the power limit of its system if its file has none."""
     if device.power_limit_w is not None:
         return device
     return replace(device, power_limit_w=system_named(device.name).power_limit_w)
 
 
 def _in_nodes(kind: DeviceKind) -> DeviceKind:
-    """GPUs whose nodes are not said stand in those of their system, all linked alike."""
-    from autoauto.targets.gpu.systems import machine_of, system_named
-
+    """A kind of GPUs, in nodes of their system if its file has none; all links between nodes are alike."""
     if kind.linked is not None:
         return kind
     return replace(kind, linked=LinkedMachine(machine_of(system_named(kind.device.name)), kind.device_link))
 
 
 def _cluster(name: str) -> Cluster | None:
-    """GPUs by system and number, or of several kinds as in "h100_sxm-8+l40s-8"; None for a file.
+    """The cluster called "h100_sxm-8" or "h100_sxm-8+l40s-8"; None for the path of a file.
 
     Raises:
-        BadInput: it is neither.
+        BadInput: it is no such name.
         MissingExtra: the package of measured times is not installed.
     """
-    from autoauto.targets.gpu.systems import cluster_named, kind_names
     from autoauto.targets.gpu.tables import check_installed
 
     check_installed()
     if Path(name).suffix or Path(name).is_file():
         return None
-    parts = list(map(cluster_named, kind_names(name)))
+    parts = [cluster_named(part) for part in kind_names(name)]
     if len(parts) == 1:
         return parts[0]
-    kinds = list(map(_kind, parts))
+    kinds = [_kind(part) for part in parts]
     if len({kind.device.name for kind in kinds}) < len(kinds):
         raise BadInput(f"each kind of GPUs stands once in a cluster, got {name}; add up the numbers of one kind")
     return Cluster.of_kinds("+".join(part.name for part in parts), GPU.name, kinds)
 
 
-def _has_cluster(name: str) -> bool:
-    """True of GPUs by system and number."""
-    from autoauto.targets.gpu.systems import is_cluster_name
-
-    return is_cluster_name(name)
-
-
 def _kind(part: Cluster) -> DeviceKind:
     """The GPUs of a system, which send to those of another kind as to another node."""
-    from autoauto.targets.gpu.systems import system_named
-
     device, system = part.devices[0], system_named(part.devices[0].name)
     linked = None if part.machine is None else LinkedMachine(part.machine, system.link())
     return DeviceKind(device, len(part), system.link(same_node=False), part.receive_links[0], linked=linked)
@@ -232,25 +224,29 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     Raises:
         MissingExtra: the package of measured times is not installed.
     """
-    from autoauto.targets.gpu.systems import system_named
     from autoauto.targets.gpu.tables import check_installed
-    from autoauto.targets.gpu.target import GpuTarget
+    from autoauto.targets.gpu.target import GpuTarget, measured_engines
 
     check_installed()
     assert request.decoder is not None
     names = tuple(dict.fromkeys(device.name for device in request.cluster.devices))
-    notes: tuple[str, ...] = (equal_groups_note(),) if len(names) > 1 else ()
-    notes += _contradictions(request.decoder, names) + _stand_ins(request.decoder, names)
-    notes += error_notes(request.decoder, _measured_engines(names), names)
+    systems = tuple(map(system_named, names))
+    notes: list[str] = []
+    if len(names) > 1:
+        notes.append(equal_groups_note())
+    notes += _contradictions(request.decoder, names)
+    notes += _stand_ins(request.decoder, names)
+    notes += error_notes(request.decoder, measured_engines(systems), names)
     speculation, cached_share = drafts_of(request.options), cached_share_of(request.options)
     traffic = traffic_of(request.options)
     if traffic is not None and traffic.trace is not None and traffic.trace.knows_cached:
         cached_share = traffic.trace.means[2]
-    notes += workload_notes(speculation, cached_share) + traffic_notes(traffic)
+    notes += workload_notes(speculation, cached_share)
+    notes += traffic_notes(traffic)
     target = GpuTarget(
         request.decoder,
-        tuple(map(system_named, names)),
-        notes,
+        systems,
+        tuple(notes),
         speculation=speculation,
         cached_share=cached_share,
         traffic=traffic,
@@ -260,29 +256,28 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     return target, request.cluster
 
 
-def _measured_engines(systems: Sequence[str]) -> list[str]:
-    """The engines whose kernels were measured on any of the systems."""
-    from autoauto.targets.gpu.systems import system_named
-
-    measured = {name for system in systems for name in system_named(system).engines}
-    return [name for name, engine in ENGINES.items() if engine.kernel_times in measured]
-
-
-def _contradictions(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
-    """A sentence for every group of which forecasts of a decoder may be asked, and that measured rows contradict."""
-    every = ((engine.name, rows) for engine in ENGINES.values() for rows in engine.contradicted)
-    return tuple(rows.note(name) for name, rows in every if rows.system in systems and rows.is_of(decoder))
+def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:
+    """A sentence for every group of GPUs whose forecasts of the decoder are contradicted by measured rows."""
+    notes = []
+    for engine in ENGINES.values():
+        for rows in engine.contradicted:
+            if rows.system in systems and rows.is_of(decoder):
+                notes.append(rows.note(engine.name))
+    return notes
 
 
-def _stand_ins(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
-    """A sentence for all times that may stand for others in an answer."""
-    every = ((engine.name, each) for engine in ENGINES.values() for each in engine.stand_ins)
-    notes = [each.note(name) for name, each in every if any(each.is_asked(decoder, system) for system in systems)]
+def _stand_ins(decoder: Decoder, systems: Sequence[str]) -> list[str]:
+    """A sentence for each kind of times that may stand for others in a forecast: first products, then attention."""
+    notes = []
+    for engine in ENGINES.values():
+        for products in engine.stand_ins:
+            if any(products.is_asked(decoder, system) for system in systems):
+                notes.append(products.note(engine.name))
     for engine in ENGINES.values():
         attention = engine.attention_stand_in
         if attention and any(attention.is_of(decoder, system) for system in systems):
             notes.append(attention.note(engine.name))
-    return tuple(notes)
+    return notes
 
 
 GPU = NamedTarget(
@@ -298,5 +293,5 @@ GPU = NamedTarget(
     precisions=(Precision.BF16,),
     serves_decoders=True,
     cluster_named=_cluster,
-    has_cluster=_has_cluster,
+    has_cluster=is_cluster_name,
 )

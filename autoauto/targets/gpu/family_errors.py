@@ -1,7 +1,7 @@
-"""How far forecasts of families of decoders are from measured rows: `priors_of`, `error_notes`.
+"""The errors of forecasts of families of decoders against measured rows: `priors_of`, `error_notes`.
 
-    family, engine, format, system     as its even rows say
-    family, engine, format             on another system: as on those that were measured, and wider
+    family, engine, format, system     the errors of its own even rows
+    family, engine, format             on another system: as on the measured systems, and wider
     family                             by another engine or in another format: as wide as families differ
 
 Decode steps of servers whose prompts others compute are a family of their own: `decoding_family`.
@@ -26,27 +26,27 @@ from autoauto.records.installation import data_dir
 DENSE = "dense"
 """The family of decoders whose blocks attend to all tokens and have a dense feed-forward layer."""
 CONTRADICTED, SCATTERED = 1 / 3, 0.3
-"""Times of a group are not trusted whose forecasts are in the median so far off without its factor, or whose rows
+"""Times of a group count as contradicted if, without its factor, the median forecast is so far off, or if its rows
 scatter so much."""
 _LARGEST_GROUP = 8
 """GPUs of the groups in which experts were measured; larger ones are extrapolated."""
 MIN_ROWS = 10
-"""Of a group that may be said not to be trusted."""
+"""Minimum number of rows of a group whose times may count as contradicted."""
 _WITHIN = NormalDist().inv_cdf(0.9)
 """Standard deviations within which 80 % of rows lie."""
 _NEAR_TPOT, _NEAR_TTFT, _FAR, _P_FAR = 0.06, 0.13, 0.9, 0.02
-"""Of even rows of which whole sources are left out, 77 % lie in intervals of TPOT by the others, of others 83 %."""
+"""With these 77 % of the even rows of a source that was left out, and 83 % of others, lie in intervals of TPOT."""
 
 
 class Prior(NamedTuple):
-    """What is known of a quantity before anything of a group was measured, as standard deviations of logarithms.
+    """The prior distribution of measured over forecast times of a group, as standard deviations of logarithms.
 
     Attributes:
-        scatter: of rows around the mean of their group.
-        near: of the means of most groups around the centre.
-        far: of the means of the others.
+        scatter: deviation of rows around the mean of their group.
+        near: deviation of the means of most groups around the centre.
+        far: deviation of the means of the other groups.
         p_far: the probability that a group is one of the others.
-        centre: the logarithm of what most groups have over their forecast.
+        centre: the logarithm of the ratio around which most groups lie.
     """
 
     scatter: float
@@ -57,7 +57,7 @@ class Prior(NamedTuple):
 
 
 class Priors(NamedTuple):
-    """Of the time between two tokens, and of that to the first."""
+    """The priors of the time between two tokens, and of the time to the first token."""
 
     tpot: Prior
     ttft: Prior
@@ -65,12 +65,12 @@ class Priors(NamedTuple):
 
 TPOT_PRIOR = Prior(0.08, 0.06, 0.9, p_far=0.06)
 TTFT_PRIOR = Prior(0.24, 0.13, 0.9)
-"""Of dense models, by `studies/gpu_fit.py` on the even half of the measured rows: the deviation in a group, by its
-median, and the deviation of the groups' medians; far groups lie as far as those that the program names."""
+"""The priors of dense models, by `studies/gpu_fit.py` on the even half of the measured rows: the deviation in a group,
+by its median, and the deviation of the groups' medians; far groups lie as far as those that the program names."""
 
 
 class ErrorKey(NamedTuple):
-    """What shares its errors; empty texts stand for all others.
+    """The configurations that share their errors; an empty text stands for all others.
 
     Attributes:
         family: of the decoder.
@@ -86,14 +86,14 @@ class ErrorKey(NamedTuple):
 
 
 class FamilyErrors(NamedTuple):
-    """What even rows say.
+    """The errors of forecasts by even rows.
 
     Attributes:
-        n_rows: of them.
-        median: measured over forecast time between two tokens.
-        factor: by which that time is multiplied.
-        tpot_spread: the standard deviation of logarithms of rows around the factor.
-        ttft_spread: that of the time to the first token around the forecast.
+        n_rows: number of rows.
+        median: median of the measured over the forecast time between two tokens.
+        factor: factor by which forecasts of that time are multiplied.
+        tpot_spread: standard deviation of the logarithms of its rows around the factor.
+        ttft_spread: standard deviation of the logarithms of the time to the first token around the forecast.
     """
 
     n_rows: int
@@ -104,19 +104,23 @@ class FamilyErrors(NamedTuple):
 
     @property
     def is_contradicted(self) -> bool:
-        """Whether enough rows are far from their forecasts, or from each other."""
+        """True if enough rows are far from their forecasts, or from each other."""
         is_far = abs(1 / self.median - 1) >= CONTRADICTED or self.tpot_spread >= SCATTERED
         return self.n_rows >= MIN_ROWS and is_far
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Between which 80 % of rows have their measured over their forecast time between two tokens."""
+        """The ends between which 80 % of rows have their measured over their forecast time between two tokens."""
         width = exp(_WITHIN * self.tpot_spread)
         return self.factor / width, self.factor * width
 
     @property
     def priors(self) -> Priors:
-        """As priors: what a user runs has another mean than the rows, and of TTFT the spread holds that already."""
+        """The errors as priors.
+
+        The configuration of a user has another mean than the rows. For TTFT that is part of the spread already, so it
+        is taken out of the scatter.
+        """
         near = min(_NEAR_TTFT, self.ttft_spread / 2)
         ttft = Prior(sqrt(self.ttft_spread**2 - near**2), near, _FAR, _P_FAR)
         return Priors(Prior(self.tpot_spread, _NEAR_TPOT, _FAR, _P_FAR, centre=log(self.factor)), ttft)
@@ -125,13 +129,12 @@ class FamilyErrors(NamedTuple):
 @cache
 def error_table() -> Mapping[ErrorKey, FamilyErrors]:
     """The rows of the file."""
+    table = {}
     with (data_dir() / "errors" / "gpu.csv").open(encoding="utf-8", newline="") as file:
-        return {
-            ErrorKey(*(row[name] for name in ErrorKey._fields)): FamilyErrors(
-                int(row["n_rows"]), *(float(row[name]) for name in FamilyErrors._fields[1:])
-            )
-            for row in DictReader(file)
-        }
+        for row in DictReader(file):
+            key = ErrorKey(*(row[name] for name in ErrorKey._fields))
+            table[key] = FamilyErrors(int(row["n_rows"]), *(float(row[name]) for name in FamilyErrors._fields[1:]))
+    return table
 
 
 def family_of(decoder: Decoder) -> str:
@@ -149,24 +152,26 @@ def family_of(decoder: Decoder) -> str:
 
 
 def decoding_family(family: str, n_gpus: int) -> str:
-    """What a family is called where servers of their own compute its prompts: its errors are those of decode steps.
+    """The name of a family whose prompts are computed by other servers, so that its errors are those of decode steps.
 
-    Those of groups over several nodes are others, since the times of their exchange of tokens are.
+    Groups over several nodes have other errors, because the times of their exchange of tokens have.
 
     Args:
-        family: as of `family_of`.
-        n_gpus: of a group that decodes.
+        family: the family by `family_of`.
+        n_gpus: number of GPUs of a group that decodes.
 
     >>> decoding_family("A", 8), decoding_family("A", 32), decoding_family("dense", 8)
     ('A decoding', 'A decoding in large groups', 'dense')
     """
     if family == DENSE:
         return DENSE
-    return f"{family} decoding{' in large groups' * (n_gpus > _LARGEST_GROUP)}"
+    if n_gpus > _LARGEST_GROUP:
+        return f"{family} decoding in large groups"
+    return f"{family} decoding"
 
 
 def errors_of(key: ErrorKey) -> FamilyErrors:
-    """Errors of a group that is not `DENSE`: by its own measured rows, else by those of any system, else by all."""
+    """Errors of a group that is not `DENSE`: by its own rows, or else by those of any system, or else by all rows."""
     table = error_table()
     return table.get(key) or table.get(key._replace(system="")) or table[ErrorKey()]
 
@@ -174,32 +179,41 @@ def errors_of(key: ErrorKey) -> FamilyErrors:
 @cache
 def priors_of(key: ErrorKey) -> Priors:
     """The distributions of forecast errors that hold until a user has measured something."""
-    return Priors(TPOT_PRIOR, TTFT_PRIOR) if key.family == DENSE else errors_of(key).priors
+    if key.family == DENSE:
+        return Priors(TPOT_PRIOR, TTFT_PRIOR)
+    return errors_of(key).priors
 
 
 def error_notes(decoder: Decoder, engines: Iterable[str], systems: Sequence[str]) -> tuple[str, ...]:
-    """How far forecasts of a decoder in the format of its checkpoint are trusted, a sentence each."""
+    """The errors of forecasts of a decoder in the format of its checkpoint, a sentence each."""
     family, weights = family_of(decoder), str(decoder.checkpoint.weights)
     if family == DENSE:
         return ()
-    keys = [ErrorKey(family, engine, weights, system) for engine in engines for system in systems]
-    measured = {key: errors for key in keys if (errors := error_table().get(key))}
-    what, notes, factors = f"{decoder.architecture} in {weights}", [], []
-    for key, errors in measured.items():
-        factors.append(f"{key.engine} on {key.system} times {errors.factor:.2f} ({errors.n_rows} rows)")
-        if errors.is_contradicted:
-            low, high = errors.ends
-            notes.append(
-                f"times of {what} by {key.engine} on {key.system} are not trusted: 80 % of {errors.n_rows} measured "
-                f"rows have {low:.2f} to {high:.2f} times their TPOT"
-            )
-    if factors:
-        notes.append(f"TPOT of {what} is multiplied by what measured rows say: {', '.join(factors)}")
-    for key in keys:
-        factor = errors_of(key).factor
-        if key not in measured and round(factor, 2) != 1:
-            where = f"{key.engine} on {key.system}"
-            notes.append(f"TPOT of {what} by {where} is multiplied by {factor:.2f}, as on other GPUs")
-    if others := [f"{key.engine} on {key.system}" for key in keys if key not in measured]:
-        notes.append(f"intervals are wide where no row of {what} was measured: {', '.join(others)}")
+    what = f"{decoder.architecture} in {weights}"
+    contradicted, by_others = [], []
+    measured, not_measured = [], []
+    for engine in engines:
+        for system in systems:
+            key = ErrorKey(family, engine, weights, system)
+            where = f"{engine} on {system}"
+            errors = error_table().get(key)
+            if errors is None:
+                not_measured.append(where)
+                factor = errors_of(key).factor
+                if round(factor, 2) != 1:
+                    by_others.append(f"TPOT of {what} by {where} is multiplied by {factor:.2f}, as on other GPUs")
+                continue
+            measured.append(f"{where} times {errors.factor:.2f} ({errors.n_rows} rows)")
+            if errors.is_contradicted:
+                low, high = errors.ends
+                contradicted.append(
+                    f"times of {what} by {where} are not trusted: 80 % of {errors.n_rows} measured rows have "
+                    f"{low:.2f} to {high:.2f} times their TPOT"
+                )
+    notes = contradicted
+    if measured:
+        notes.append(f"TPOT of {what} is multiplied by what measured rows say: {', '.join(measured)}")
+    notes += by_others
+    if not_measured:
+        notes.append(f"intervals are wide where no row of {what} was measured: {', '.join(not_measured)}")
     return tuple(notes)

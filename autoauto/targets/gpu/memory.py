@@ -22,20 +22,20 @@ from autoauto.targets.gpu.tables import Serving
 
 BF16_BYTES = 2
 DEFAULT_SEQUENCES = 1024
-"""That engines hold at most on a large GPU where they are not told."""
+"""The default maximum of sequences of engines on a large GPU."""
 _WORKSPACES = 1.5
-"""How often a GPU holds what the experts of a step take and give (`studies/gpu_memory.py`)."""
+"""Copies of the inputs and outputs of experts that a GPU holds in a step (`studies/gpu_memory.py`)."""
 _FP8 = (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC, WeightFormat.FP8_BLOCK)
 
 
 class MemoryRule(NamedTuple):
-    """What a GPU of a group holds besides weights and KV cache, and how much it may hold.
+    """The memory of a GPU of a group besides weights and KV cache, and its limit.
 
     Attributes:
-        limit_bytes: of all.
+        limit_bytes: limit of all memory.
         kv_factor: bytes that count for a byte of KV cache.
-        activation_bytes: of a step, by the number of sequences in flight, of its shape.
-        other_bytes: of libraries, groups and graphs.
+        activation_bytes: activations of a step, an array by the number of sequences in flight.
+        other_bytes: memory of libraries, groups and graphs.
     """
 
     limit_bytes: float
@@ -45,15 +45,15 @@ class MemoryRule(NamedTuple):
 
     @property
     def fixed_bytes(self) -> FloatArray:
-        """What does not depend on the stage, by the number of sequences in flight."""
+        """Memory that does not depend on the stage, by the number of sequences in flight."""
         return np.asarray(np.floor(self.activation_bytes + self.other_bytes))
 
     def excess_bytes(self, weight_bytes: float, kv_bytes: float) -> FloatArray:
-        """How many bytes are missing; below 0 what is left."""
+        """Bytes by which the limit is exceeded; below 0 if some are left."""
         return np.asarray(weight_bytes + self.kv_factor * kv_bytes + self.fixed_bytes - self.limit_bytes)
 
     def max_kv_bytes(self, weight_bytes: float) -> FloatArray:
-        """The largest KV cache beside so many weights; 0 where they do not fit."""
+        """The largest KV cache beside `weight_bytes` of weights; 0 if they do not fit."""
         return np.asarray(np.maximum(0.0, -self.excess_bytes(weight_bytes, 0.0)) / self.kv_factor)
 
 
@@ -77,6 +77,7 @@ def memory_rule(
         return rule._replace(limit_bytes=memory, kv_factor=1 / share)
     if held.counts_activations:
         return rule
+    # The share is for weights and KV cache alone; everything else is in the rest of the memory.
     of_both = share * (memory - libraries)
     return rule._replace(limit_bytes=min(memory, of_both + float(np.max(rule.fixed_bytes))))
 
@@ -84,21 +85,21 @@ def memory_rule(
 def activation_bytes(
     decoder: Decoder, serving: Serving, engine: Engine, n_tokens: int, n_sequences: int | IntArray = DEFAULT_SEQUENCES
 ) -> FloatArray:
-    """What a step of at most so many tokens holds on a GPU, of the shape of `n_sequences`."""
+    """The activations of a step of at most `n_tokens` tokens on a GPU, of the shape of `n_sequences`."""
     held, n_gpus = engine.memory, serving.tensor_parallel
     of_tokens = BF16_BYTES * n_tokens * decoder.attention_size * held.activation_factor(n_gpus)
-    sampled = BF16_BYTES * n_tokens * decoder.hidden_size + held.logit_bytes * decoder.vocabulary_size * np.minimum(
-        n_sequences, n_tokens
-    )
-    largest = np.maximum(np.maximum(of_tokens, held.min_activation_bytes), sampled * (held.logit_bytes > 0))
+    largest = np.full(np.shape(n_sequences), float(max(of_tokens, held.min_activation_bytes)))
+    if held.logit_bytes > 0:
+        logits = held.logit_bytes * decoder.vocabulary_size * np.minimum(n_sequences, n_tokens)
+        largest = np.maximum(largest, BF16_BYTES * n_tokens * decoder.hidden_size + logits)
     return np.asarray(largest + _expert_bytes(decoder, serving, n_tokens), dtype=np.float64)
 
 
 def _expert_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
-    """What experts take and give for all tokens of a step: a token is there once for each of its experts.
+    """The inputs and outputs of experts for all tokens of a step: a token is there once for each of its experts.
 
-    Where products are of fp8, what they take is there in fp8, too. Where ranks of the attention have tokens of their
-    own, those of one count: with those of all, less fits than was measured (even rows of 4 to 8 ranks [inferencemax]).
+    Inputs of products in fp8 are there in fp8, too. Where ranks of the attention have tokens of their own, only those
+    of one rank count: with those of all, less fits than was measured (even rows of 4 to 8 ranks [inferencemax]).
     """
     if decoder.experts is None:
         return 0.0
@@ -110,22 +111,24 @@ def _expert_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
 
 
 def block_weight_bytes(decoder: Decoder, serving: Serving) -> float:
-    """Weights of a block of most on a GPU: matrices in their formats, norms and the router of experts in bf16.
+    """Weights of a block of the most frequent kind on a GPU.
 
-    Ranks of the attention have its weights each; experts are split or dealt among all GPUs of the group.
+    Matrices are in their formats, norms and the router of experts in bf16. Every rank of the attention has all its
+    weights; experts are split or dealt among all GPUs of the group.
     """
     formats = decoder.part_formats(serving.weights)
-    of_rank, of_group = (decoder.part_weights(n) for n in (serving.tensor_parallel, serving.n_gpus))
-    weights = {part: (of_group if part is BlockPart.EXPERTS else of_rank)[part] for part in of_rank}
+    weights = decoder.part_weights(serving.tensor_parallel)
+    if BlockPart.EXPERTS in weights:
+        weights |= {BlockPart.EXPERTS: decoder.part_weights(serving.n_gpus)[BlockPart.EXPERTS]}
     matrices = sum(n * formats[part].n_bytes for part, n in weights.items())
     return matrices + BF16_BYTES * decoder.kind.unsplit_weights(decoder.hidden_size)
 
 
 def table_bytes(decoder: Decoder, serving: Serving) -> float:
-    """The embedding, or the head, on a GPU."""
+    """Bytes of the embedding, or of the head, on a GPU."""
     return BF16_BYTES * decoder.table_weights / serving.tensor_parallel
 
 
 def block_cache_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
-    """What a sequence of so many tokens holds on a GPU in a block of most: keys and values, latent vectors, a state."""
+    """Bytes of a sequence of `n_tokens` on a GPU in such a block: keys and values, latent vectors, or a state."""
     return decoder.kind.cached_bytes(serving.tensor_parallel, serving.kv_cache, n_tokens)

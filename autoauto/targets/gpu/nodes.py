@@ -1,4 +1,4 @@
-"""Where groups of GPUs stand in nodes: `groups_of`, `parts_of`, and in what others leave: `free_groups`.
+"""The nodes in which groups of GPUs stand: `groups_of`, `parts_of`; and groups of GPUs that are free: `free_groups`.
 
 node 0   |g0 g1|g2 g3|g4 g5|g6 g7|     4 groups of 2 GPUs
 node 1   |g0 g1|g2 g3|                 2 groups
@@ -9,7 +9,7 @@ A group of more GPUs than a node has is of whole nodes, where all nodes are of t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import chain
 from typing import NamedTuple
 
 from autoauto.records.errors import Infeasible
@@ -34,10 +34,10 @@ class NodeGpus(NamedTuple):
 
     @property
     def by_machine(self) -> tuple[NodeGpus, ...]:
-        """The same, a node each."""
-        size = len(self.gpus) // self.n_machines
+        """The GPUs of every node apart."""
         if self.n_machines == 1:
             return (self,)
+        size = len(self.gpus) // self.n_machines
         return tuple(NodeGpus(self.machine + i, self.kind, tuple(range(size))) for i in range(self.n_machines))
 
 
@@ -75,17 +75,22 @@ def _lines(cluster: Cluster) -> list[tuple[str, int, int]]:
     """The name, number and node size of every kind of GPUs."""
     if not cluster.kinds:
         return [(cluster.devices[0].name, len(cluster), cluster.machine_size)]
-    return [
-        (kind.device.name, kind.n_devices, kind.linked.machine.n_devices if kind.linked else kind.n_devices)
-        for kind in cluster.kinds
-    ]
+    lines = []
+    for kind in cluster.kinds:
+        size = kind.linked.machine.n_devices if kind.linked else kind.n_devices
+        lines.append((kind.device.name, kind.n_devices, size))
+    return lines
 
 
 def parts_of(groups: Sequence[NodeGpus]) -> tuple[NodeGpus, ...]:
-    """The groups of a replica, those of neighbouring stages on one node together."""
-    of_nodes = [part for group in groups for part in group.by_machine]
-    runs = groupby(of_nodes, key=lambda group: (group.machine, group.kind))
-    return tuple(NodeGpus(*where, tuple(gpu for group in run for gpu in group.gpus)) for where, run in runs)
+    """The GPUs of a replica, the groups of neighbouring stages on one node together."""
+    parts: list[NodeGpus] = []
+    for part in chain.from_iterable(group.by_machine for group in groups):
+        if parts and (parts[-1].machine, parts[-1].kind) == (part.machine, part.kind):
+            parts[-1] = parts[-1]._replace(gpus=parts[-1].gpus + part.gpus)
+        else:
+            parts.append(part)
+    return tuple(parts)
 
 
 def free_groups(cluster: Cluster, kind: str, n_each: int, n: int, taken: Sequence[NodeGpus]) -> list[NodeGpus]:
@@ -98,14 +103,17 @@ def free_groups(cluster: Cluster, kind: str, n_each: int, n: int, taken: Sequenc
         n: groups, at most.
         taken: groups on nodes that are counted over the cluster.
     """
-    used = {(part.machine, gpu) for group in taken for part in group.by_machine for gpu in part.gpus}
+    used: set[tuple[int, int]] = set()
+    for part in chain.from_iterable(group.by_machine for group in taken):
+        used.update((part.machine, gpu) for gpu in part.gpus)
     free: dict[int, list[int]] = {}
     for machine, name, (gpu,), _ in groups_of(cluster, 1):
         if name == kind and (machine, gpu) not in used:
             free.setdefault(machine, []).append(gpu)
     size = system_named(kind).n_gpus_per_node
     if n_each > size:
-        n_nodes, whole = n_each // size, [machine for machine, gpus in free.items() if len(gpus) == size]
+        n_nodes = n_each // size
+        whole = [machine for machine, gpus in free.items() if len(gpus) == size]
         firsts = whole[: len(whole) - n_nodes + 1 : n_nodes]
         return [NodeGpus(first, kind, tuple(range(n_each)), n_nodes) for first in firsts[:n]]
     every: list[NodeGpus] = []

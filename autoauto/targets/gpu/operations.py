@@ -1,6 +1,6 @@
-"""The operations of a model of the package of kernel times: which are taken, and their parts: `Operations`.
+"""The operations of a model of the package of kernel times, by the side of a block and with their parts: `Operations`.
 
-The package numbers the operations of a step that decodes, and those of one over prompts. Names are those that it gives.
+The package numbers the operations of a step that decodes, and those of a step over prompts. Names are the package's.
 """
 
 from __future__ import annotations
@@ -14,24 +14,26 @@ from autoauto.targets.gpu.configs import Side
 
 EMBEDDING, HEAD = ("embedding", "embedding_ar"), ("logits_gemm",)
 _ATTENTION = ("attention", "mla_block")
-"""What depends on the length of sequences."""
+"""Operations whose times depend on the length of sequences."""
 _BETWEEN_STAGES = "p2p"
 _FIRST_REDUCE, _SECOND_NORM = "ar_1", "add_norm_2"
 _DENSE = ("gate_ffn1_gemm", "act_gate", "ffn2_gemm")
-_PARTS = {
-    **dict.fromkeys(("qkv_gemm", "downscale_gemm", "q_b_proj_gemm", "kv_b_proj_gemm"), BlockPart.QKV),
-    **dict.fromkeys(("bmm_pre", "bmm_post", *_ATTENTION), BlockPart.QKV),
-    **dict.fromkeys(("gdn_in_proj_gemm", "gdn_in_proj_ba_gemm", "mamba_in_proj_gemm"), BlockPart.QKV),
-    **dict.fromkeys(("proj_gemm", "gdn_out_proj_gemm", "mamba_out_proj_gemm"), BlockPart.OUTPUT),
-    **dict.fromkeys(("gate_ffn1_gemm", "gdn_gate_ffn1_gemm", "full_gate_ffn1_gemm", "mlp_up_gemm"), BlockPart.GATE_UP),
-    **dict.fromkeys(("ffn2_gemm", "gdn_ffn2_gemm", "full_ffn2_gemm", "mlp_down_gemm"), BlockPart.DOWN),
-    **dict.fromkeys(("moe_overlap", "shared_gate_up_gemm", "shared_ffn2_gemm"), BlockPart.SHARED),
-    **dict.fromkeys(("gdn_shared_gate_up_gemm", "gdn_shared_down_gemm"), BlockPart.SHARED),
-    **dict.fromkeys(("full_shared_gate_up_gemm", "full_shared_down_gemm"), BlockPart.SHARED),
-    **dict.fromkeys(("moe_shared_up_gemm", "moe_shared_down_gemm"), BlockPart.SHARED),
+_OF_PARTS = {
+    BlockPart.QKV: (
+        "qkv_gemm downscale_gemm q_b_proj_gemm kv_b_proj_gemm bmm_pre bmm_post attention mla_block "
+        "gdn_in_proj_gemm gdn_in_proj_ba_gemm mamba_in_proj_gemm"
+    ),
+    BlockPart.OUTPUT: "proj_gemm gdn_out_proj_gemm mamba_out_proj_gemm",
+    BlockPart.GATE_UP: "gate_ffn1_gemm gdn_gate_ffn1_gemm full_gate_ffn1_gemm mlp_up_gemm",
+    BlockPart.DOWN: "ffn2_gemm gdn_ffn2_gemm full_ffn2_gemm mlp_down_gemm",
+    BlockPart.SHARED: (
+        "moe_overlap shared_gate_up_gemm shared_ffn2_gemm gdn_shared_gate_up_gemm gdn_shared_down_gemm "
+        "full_shared_gate_up_gemm full_shared_down_gemm moe_shared_up_gemm moe_shared_down_gemm"
+    ),
 }
+_PARTS = {name: part for part, names in _OF_PARTS.items() for name in names.split()}
 """The operations whose format varies. Other ones are of bf16, or of experts."""
-_ATTENTION_SIDE = {"add_norm_1", *(name for name, part in _PARTS.items() if part in (BlockPart.QKV, BlockPart.OUTPUT))}
+_ATTENTION_SIDE = {"add_norm_1", *_OF_PARTS[BlockPart.QKV].split(), *_OF_PARTS[BlockPart.OUTPUT].split()}
 _REDUCED_TWICE = {"gdn_ar": "gdn_moe_pre_dispatch", "full_ar": "full_moe_pre_dispatch"}
 """All-reduces that the package counts in another operation of some engines, too, as it says in its source."""
 _MOST = 200
@@ -63,15 +65,16 @@ class Operations(NamedTuple):
     def of(
         decode: Sequence[NamedOperation], prompt: Sequence[NamedOperation], side: Side, *, dispatch_reduces: bool
     ) -> Operations:
-        """Those of a side.
+        """The operations of a side.
 
         Args:
             decode, prompt: all operations of the steps.
-            side: what is taken.
-            dispatch_reduces: whether what sends tokens to experts has the all-reduce behind the attention in it.
+            side: the side.
+            dispatch_reduces: whether the operation that sends tokens to experts includes the all-reduce behind the
+                attention.
 
         Raises:
-            RuntimeError: as the package, where one that is taken has no times.
+            RuntimeError: the package has no times of one of them; the text is that of the package.
         """
         return Operations(
             _taken(decode, side, dispatch_reduces=dispatch_reduces),
@@ -80,12 +83,12 @@ class Operations(NamedTuple):
 
 
 def part_of(name: str) -> BlockPart | None:
-    """Whose format an operation has; None where that does not vary."""
+    """The part whose format an operation has; None where its format does not vary."""
     return _PARTS.get(name)
 
 
 def operations_of(ask: Callable[[int], Any]) -> list[NamedOperation]:
-    """The operations of a step; `ask` gives what the package answers of the one of a number."""
+    """The operations of a step; `ask` asks the package for the operation with a number."""
     operations: list[NamedOperation] = []
     for number in range(_MOST):
         try:
@@ -104,16 +107,19 @@ def _taken(operations: Sequence[NamedOperation], side: Side, *, dispatch_reduces
     taken = []
     for index, (name, reason) in enumerate(operations):
         if reason:
-            is_other = index < behind if side is Side.FEED_FORWARD else index > behind and side is Side.ATTENTION
-            if not is_other:
-                raise RuntimeError(reason)
-        elif _is_of(name, side) and not (dispatch_reduces and _REDUCED_TWICE.get(name) in names):
+            # Without a name, the side of an operation follows from its position: the second norm is between the sides.
+            if side is Side.FEED_FORWARD and index < behind:
+                continue
+            if side is Side.ATTENTION and index > behind:
+                continue
+            raise RuntimeError(reason)
+        if _is_of(name, side) and not (dispatch_reduces and _REDUCED_TWICE.get(name) in names):
             taken.append(Operation(index, name, _PARTS.get(name), name in _ATTENTION))
     return taken
 
 
 def _is_of(name: str, side: Side) -> bool:
-    """Whether an operation is of a side."""
+    """True if an operation belongs to a side."""
     if name == _BETWEEN_STAGES:
         return False
     if side is Side.ATTENTION:

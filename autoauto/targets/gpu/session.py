@@ -121,7 +121,7 @@ PREFILL_WORKERS = Knob(
 
 
 def _of_workers(knob: Knob) -> Knob:
-    """The same of every prefill worker."""
+    """The knob of prefill workers that is like a knob of replicas."""
     return replace(
         knob,
         name=f"prefill_{knob.name}",
@@ -168,15 +168,19 @@ class PrefillPool(HasKnobs):
     """Servers that compute prompts alone, each with all blocks of the model on a group of GPUs.
 
     Attributes:
-        workers: how many there are; 0 where they are not on these GPUs (`GpuSession.of_decode`).
-        tensor_parallel, expert_parallel, attention_data_parallel: of each, as in `GpuSession`.
-        batch_size: prompts of a rank of the attention that a worker computes at a time.
-        kind: the number of the kind of their GPUs in a cluster of several, from 1.
+        workers: number of servers; 0 if they are not on these GPUs (`GpuSession.of_decode`).
+        tensor_parallel, expert_parallel, attention_data_parallel: the group of each server, as in `GpuSession`.
+        batch_size: prompts that each rank of the attention computes at a time.
+        kind: the number of the kind of their GPUs in a cluster of several kinds, from 1.
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (
-        *(PREFILL_WORKERS, PREFILL_TENSOR_PARALLEL, PREFILL_EXPERT_PARALLEL, PREFILL_ATTENTION_DATA_PARALLEL),
-        *(PREFILL_BATCH_SIZE, PREFILL_KIND),
+        PREFILL_WORKERS,
+        PREFILL_TENSOR_PARALLEL,
+        PREFILL_EXPERT_PARALLEL,
+        PREFILL_ATTENTION_DATA_PARALLEL,
+        PREFILL_BATCH_SIZE,
+        PREFILL_KIND,
     )
     workers: int = 1
     tensor_parallel: int = 1
@@ -187,7 +191,8 @@ class PrefillPool(HasKnobs):
 
     def __post_init__(self) -> None:
         for knob in self.knobs:
-            if (value := getattr(self, knob.field.removeprefix(_PREFIX))) < knob.domain.minimum:
+            value = getattr(self, knob.field.removeprefix(_PREFIX))
+            if value < knob.domain.minimum:
                 raise BadInput(f"{knob.name} must be at least {knob.domain.minimum}, got {value}")
 
     @override
@@ -210,12 +215,12 @@ class PrefillPool(HasKnobs):
 
     @property
     def n_gpus(self) -> int:
-        """Of all workers."""
+        """GPUs of all workers."""
         return self.workers * self.split.n_gpus
 
     @property
     def n_prompts(self) -> int:
-        """That all ranks of a worker compute at a time."""
+        """Prompts that all ranks of a worker compute at a time."""
         return self.batch_size * self.attention_data_parallel
 
 
@@ -225,7 +230,7 @@ _POOL_NOTES = (
     "every GPU sends and receives a KV cache over a link of its own: of the node where all GPUs have room in one, else "
     "of the network, and of two kinds of GPUs the slower network",
 )
-"""What is assumed of two pools, a sentence each."""
+"""The assumptions of forecasts of two pools, a sentence each."""
 _PREFIX = "prefill_"
 _ONE_POOL = {knob.field: knob.default for knob in PrefillPool.knobs}
 """The values of knobs of prefill workers where there are none."""
@@ -233,25 +238,30 @@ _ONE_POOL = {knob.field: knob.default for knob in PrefillPool.knobs}
 
 @dataclass(frozen=True, slots=True, init=False)
 class GpuSession(Session):
-    """How a group of GPUs serves a decoder.
+    """The way in which a group of GPUs serves a decoder.
 
     Beside its fields it takes the knobs of prefill workers by their names: `GpuSession(prefill_workers=2)`.
 
     Attributes:
-        engine: what serves it.
+        engine: the name of the engine.
         tensor_parallel: GPUs that split the attention of a sequence.
-        expert_parallel: among how many GPUs of the group experts are dealt whole.
-        precision: of matrices; None is that of the checkpoint.
-        kv_cache_precision: of keys and values; None is that of the checkpoint.
-        max_batched_tokens: of a step, of every rank of the attention.
+        expert_parallel: number of GPUs of the group among which experts are dealt whole.
+        precision: format of matrices; None is that of the checkpoint.
+        kv_cache_precision: format of keys and values; None is that of the checkpoint.
+        max_batched_tokens: maximum number of tokens in a step of a rank of the attention.
         attention_data_parallel: ranks of `tensor_parallel` GPUs, each with the attention of sequences of its own.
-        prefill: servers that compute prompts for all replicas; None where replicas compute their own.
+        prefill: servers that compute prompts for all replicas; None if replicas compute their own.
     """
 
     words: ClassVar[TargetWords] = _WORDS
     knobs: ClassVar[tuple[Knob, ...]] = (
-        *(ENGINE, TENSOR_PARALLEL, EXPERT_PARALLEL),
-        *(PRECISION, KV_CACHE_PRECISION, MAX_BATCHED_TOKENS, ATTENTION_DATA_PARALLEL),
+        ENGINE,
+        TENSOR_PARALLEL,
+        EXPERT_PARALLEL,
+        PRECISION,
+        KV_CACHE_PRECISION,
+        MAX_BATCHED_TOKENS,
+        ATTENTION_DATA_PARALLEL,
         *PrefillPool.knobs,
     )
     engine: str
@@ -287,15 +297,18 @@ class GpuSession(Session):
         set_field(self, "attention_data_parallel", attention_data_parallel)
         set_field(self, "prefill", PrefillPool.of(of_prefill) if of_prefill else prefill)
         for knob in (TENSOR_PARALLEL, EXPERT_PARALLEL, ATTENTION_DATA_PARALLEL, MAX_BATCHED_TOKENS):
-            if (value := getattr(self, knob.field)) < 1:
+            value = getattr(self, knob.field)
+            if value < 1:
                 raise BadInput(f"{knob.name} must be at least 1, got {value}")
 
     @override
     @property
     def values(self) -> dict[str, Any]:
-        """The value of every knob; of prefill workers the defaults where there are none."""
+        """The value of every knob; the knobs of prefill workers have their defaults if there are none."""
         own = {knob.field: getattr(self, knob.field) for knob in self.knobs if knob.field not in _ONE_POOL}
-        return {**own, **(_ONE_POOL if self.prefill is None else self.prefill.values)}
+        if self.prefill is None:
+            return own | _ONE_POOL
+        return own | self.prefill.values
 
     @property
     def split(self) -> GroupSplit:
@@ -304,10 +317,12 @@ class GpuSession(Session):
 
     @property
     def conflict(self) -> str:
-        """How the engine forms groups, where it does not form them so."""
-        splits = [self.split] if self.prefill is None else [self.split, self.prefill.split]
+        """Why the engine does not form such groups; empty if it does."""
         engine = engine_named(self.engine)
-        return next(filter(None, (engine.split_conflict(split) for split in splits)), "")
+        conflict = engine.split_conflict(self.split)
+        if not conflict and self.prefill is not None:
+            conflict = engine.split_conflict(self.prefill.split)
+        return conflict
 
     @property
     def group_size(self) -> int:
@@ -327,15 +342,17 @@ class GpuSession(Session):
 
     @override
     def kind_beside(self, cluster: Cluster) -> str:
-        """The name of the GPUs of prefill workers where a cluster has several kinds; else empty."""
-        return cluster.kinds[self.prefill.kind - 1].device.name if self.prefill and cluster.kinds else ""
+        """The name of the GPUs of prefill workers if a cluster has several kinds; else empty."""
+        if self.prefill is None or not cluster.kinds:
+            return ""
+        return cluster.kinds[self.prefill.kind - 1].device.name
 
     @property
     def of_prefill(self) -> GpuSession:
-        """How a prefill worker serves prompts.
+        """The session of a prefill worker.
 
         Raises:
-            BadInput: there is none.
+            BadInput: there are no prefill workers.
         """
         if self.prefill is None:
             raise BadInput("replicas compute prompts themselves, got no prefill_workers")
@@ -350,15 +367,15 @@ class GpuSession(Session):
 
     @property
     def of_decode(self) -> GpuSession:
-        """How replicas decode whose prompts others compute: alike, whoever these are."""
+        """The session of replicas whose prompts other servers compute; it is the same whatever these servers are."""
         return replace(self, prefill=PrefillPool(workers=0))
 
     def of_rank(self, n_sequences: Sequence[int]) -> IntArray:
-        """The sequences of the fullest rank of the attention, of so many of a group."""
+        """The sequences of the fullest rank of the attention, for numbers of sequences of a group."""
         return self.split.of_rank(np.array(n_sequences))
 
     @override
     def batch_sizes(self, sizes: Sequence[int]) -> Sequence[int]:
-        """Of several sizes those that ranks of the attention have equal parts of: with another one some wait."""
+        """The sizes that ranks of the attention can share equally, since otherwise some wait; all sizes if none."""
         equal = [size for size in sizes if size % self.attention_data_parallel == 0]
         return equal or sizes

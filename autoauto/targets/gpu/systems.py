@@ -1,9 +1,8 @@
 """GPUs and the links between them, `GpuSystem`, and clusters of them by name: `cluster_named("h100_sxm-6")`.
 
-Their prices as users say them: `prices_of`.
-
-Figures are those of the package of extra gpu, one YAML file a system, which is read and not run [aiconfigurator].
-Memory is what a program can have, which is less than what a GPU is sold with: `usable_bytes`.
+Figures come from a YAML file for each system in the package of extra gpu, which is read and not run [aiconfigurator].
+Memory is the part that a program can have, which is less than a GPU is sold with: `usable_bytes`. `prices_of` reads the
+prices that a user gives.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ CLOCK_HZ = 1e9
 """A cycle of a GPU is a nanosecond: its costs are times."""
 _NAME = re.compile(r"(?P<system>[a-z0-9_]+)-(?P<n_gpus>[1-9][0-9]{0,5}(\+[1-9][0-9]{0,5})*)")
 _NUMBER_FIRST = re.compile(r"(?P<n_gpus>[1-9][0-9]{0,5}) ?x ?(?P<system>[a-z][a-z0-9_]*)")
-"""As people write it: 8xH100."""
+"""The form that people write: 8xH100."""
 _COMMON = ("a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm", "l40s")
 """Systems whose names are known without the package."""
 _COMMON_FORM = "_sxm"
-"""Of systems that differ in the form of the module, this one is meant where none is said."""
+"""The form of the module that a name without a form means."""
 _NEXT_KIND = re.compile(r"\+(?=[^0-9+]*[a-z])")
-"""Between the GPUs of two systems; a number after "+" is another node."""
+"""The sign between two systems; before a number it separates nodes."""
 _SHOWN_MIB = {"h100_sxm": 81_559, "h100_pcie": 81_559, "h200_sxm": 143_771, "b200_sxm": 183_359, "l4": 23_034}
-"""What nvidia-smi shows as total, of systems whose figure in the package is that of the data sheet."""
+"""Total memory by nvidia-smi, of systems for which the package has the figure of the data sheet."""
 _DRIVER_BYTES, _DRIVER_SHARE = 0.4 * GIB, 0.0017
-"""What the driver keeps of the total that nvidia-smi shows: 0.42 to 0.70 GiB of 22 to 179 GiB in logs of engines."""
+"""Memory of the driver, as part of the total by nvidia-smi: 0.42 to 0.70 GiB of 22 to 179 GiB in logs of engines."""
 
 
 def usable_bytes(shown_bytes: float) -> int:
-    """What a program can have of the memory that nvidia-smi shows, as `torch.cuda.mem_get_info` tells it; whole MiB.
+    """The part of the memory shown by nvidia-smi that a program can have, as in `torch.cuda.mem_get_info`; whole MiB.
 
     >>> [round(usable_bytes(mib * MIB) / GIB, 2) for mib in (23_034, 81_559, 143_771, 183_359)]
     [22.06, 79.11, 139.76, 178.36]
@@ -55,16 +54,16 @@ class GpuSystem:
     """GPUs of one kind in nodes.
 
     Attributes:
-        name: that of the package, for example "h100_sxm".
-        memory_bytes: of one GPU, that a program can have.
-        n_gpus_per_node: GPUs that are linked directly.
-        intra_node_bytes_per_s: from one GPU to another of its node, one way.
-        inter_node_bytes_per_s: to one of another node.
-        host_bytes_per_s: from the host, one way.
-        latency_s: of a message between GPUs.
-        engines: those whose kernels were measured on it.
+        name: its name in the package, for example "h100_sxm".
+        memory_bytes: memory of one GPU that a program can have.
+        n_gpus_per_node: GPUs of a node, which are linked directly.
+        intra_node_bytes_per_s: rate from one GPU to another of its node, one way.
+        inter_node_bytes_per_s: rate to a GPU of another node.
+        host_bytes_per_s: rate from the host, one way.
+        latency_s: latency of a message between GPUs.
+        engines: the engines whose kernels were measured on it.
         power_limit_w: the most that a GPU draws, in watts; None where the package does not say.
-        n_gpus_per_rack: GPUs of nodes that are linked as fast as those of one; 0 where no nodes are.
+        n_gpus_per_rack: GPUs of a rack whose nodes are linked as fast as the GPUs of a node; 0 if there are none.
     """
 
     name: str
@@ -79,12 +78,12 @@ class GpuSystem:
     n_gpus_per_rack: int = 0
 
     def link(self, *, same_node: bool = True) -> Link:
-        """Between two GPUs."""
+        """The link between two GPUs."""
         rate = self.intra_node_bytes_per_s if same_node else self.inter_node_bytes_per_s
         return Link(rate, round(self.latency_s * CLOCK_HZ))
 
     def links_between(self, n_stages: int, tensor_parallel: int) -> tuple[Link, ...]:
-        """Between stages of groups that stand in a line, those of a node first; a group lies inside a node."""
+        """The links between the stages of groups in a line, node after node; a group lies inside a node."""
         n_groups = max(1, self.n_gpus_per_node // tensor_parallel)
         return tuple(self.link(same_node=bool(after % n_groups)) for after in range(1, n_stages))
 
@@ -101,8 +100,11 @@ def system_names() -> tuple[str, ...]:
     Raises:
         MissingExtra: it is not installed.
     """
-    described = (path for path in sorted(_folder().glob("*.yaml")) if "node:" in path.read_text(encoding="utf-8"))
-    return tuple(path.stem for path in described if _engines_measured(path.stem))
+    names = []
+    for path in sorted(_folder().glob("*.yaml")):
+        if "node:" in path.read_text(encoding="utf-8") and _engines_measured(path.stem):
+            names.append(path.stem)
+    return tuple(names)
 
 
 def _engines_measured(system: str) -> tuple[str, ...]:
@@ -130,7 +132,7 @@ def system_named(name: str) -> GpuSystem:
 
 
 def is_cluster_name(name: str) -> bool:
-    """True of GPUs by system and number."""
+    """True if a name has the form "h100_sxm-8", of known systems."""
     known = _COMMON if gpu_tables_dir() is None else system_names()
     matches = [_NAME.fullmatch(part) for part in kind_names(name)]
     return all(match and _whole_name(match["system"], known) in known for match in matches)
@@ -196,8 +198,10 @@ def prices_of(text: str | None) -> Mapping[str, float]:
     >>> prices_of("h100=2.5,l40s=0.9")
     {'h100_sxm': 2.5, 'l40s': 0.9}
     """
+    if not text:
+        return {}
     prices: dict[str, float] = {}
-    for part in text.split(",") if text else ():
+    for part in text.split(","):
         name, _, price = part.partition("=")
         system, usd = system_named(_whole_name(name.strip().lower(), system_names())).name, _number(price)
         if usd is None or system in prices:
@@ -225,7 +229,7 @@ def machine_of(system: GpuSystem, n_gpus: int | None = None) -> Machine:
 
 
 def cluster_of(system: GpuSystem, n_gpus: int, name: str, n_each: int | None = None) -> Cluster:
-    """So many GPUs, node after node of `n_each`; the host exchanges tokens with the first and the last, in no time."""
+    """A line of GPUs in nodes of `n_each`; the host exchanges tokens with the first and the last, in no time."""
     machine = machine_of(system, n_each)
     between = [system.link(same_node=bool(after % machine.n_devices)) for after in range(1, n_gpus)]
     host = Link(system.host_bytes_per_s, 0)
@@ -252,9 +256,11 @@ def check_group(system: GpuSystem, engine: Engine, split: GroupSplit) -> None:
             f"{system.name} has measured times of {', '.join(system.engines) or 'no engine'}, got {engine.name}"
         )
     n_gpus, size = split.n_gpus, system.n_gpus_per_node
+    if 1 <= n_gpus <= size:
+        return
     has_ranks = split.attention_data_parallel > 1 and size % split.tensor_parallel == 0
-    is_of_nodes = n_gpus % size == 0 and (has_ranks or 1 <= n_gpus <= system.n_gpus_per_rack)
-    if not 1 <= n_gpus <= size and not is_of_nodes:
+    is_in_rack = 1 <= n_gpus <= system.n_gpus_per_rack
+    if n_gpus % size or not (has_ranks or is_in_rack):
         raise Unsupported(f"a group lies inside a node, which has {size} GPUs in {system.name}; got {split}")
 
 

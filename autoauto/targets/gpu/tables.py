@@ -17,7 +17,7 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -71,17 +71,17 @@ _TEMPORARY = "autoauto-decoders-"
 _VARIABLES = "AIC"
 """The beginning of the names of variables of the environment that change what the package answers."""
 _OWN_FOLDERS = ("AICONFIGURATOR_SYSTEMS_PATH", "AICONFIGURATOR_MODEL_CONFIGS_PATH")
-"""Of these, the ones that the package sets itself."""
+"""Those of these variables that the package sets itself."""
 _OF_FAULTS = "os error"
 """In errors that may be others the next time."""
 _AS_LONG = -1
 """In place of a number of tokens: as many as the prompts have."""
 Taken = Mapping["KernelModel", Sequence[Operation]]
-"""What is summed up, by model of the package."""
+"""The operations whose times are added up, by model of the package."""
 
 
 class Serving(NamedTuple):
-    """What a group of GPUs computes, and how.
+    """The computation of a group of GPUs: formats, and the split over its GPUs.
 
     Attributes:
         system: the GPUs, by the name of the package, for example "h100_sxm".
@@ -190,10 +190,10 @@ class KernelModel:
         return Operations.of(self._decode, self._prompt, side, dispatch_reduces=dispatch_reduces)
 
     def seconds(self, asked: Asked, sizes: Sequence[Size]) -> FloatArray:
-        """What operations take at every size, shape (operations, sizes)."""
+        """The times of operations at every size, shape (operations, sizes)."""
         known = self._stored.of(asked)
         lacking = [size for size in dict.fromkeys(sizes) if size not in known]
-        if lacking:
+        if lacking:  # `known` has the answers that are added
             self._stored.add(asked, {size: self._ask(asked, size) for size in lacking})
         milliseconds = np.array([known[size] for size in sizes], dtype=np.float64)
         return milliseconds.reshape(len(sizes), len(asked.numbers)).T / 1e3
@@ -228,15 +228,15 @@ class Opened(NamedTuple):
 
 
 def _compiled(decoder: Decoder, serving: Serving) -> Sequence[Opened]:
-    """The models of the package that answer, one for every format of products."""
+    """The models of the package that have times, of every source one for every format of products."""
+    opened = []
     with _refusals(decoder, serving):
-        return [_opened(decoder, serving, source) for source in sources_of(decoder)]
-
-
-def _opened(decoder: Decoder, serving: Serving, source: Described) -> Opened:
-    formats = dict.fromkeys(_product_formats(decoder, serving).values())
-    every = {product: _answering(decoder, serving, source, product) for product in formats}
-    return Opened({product: model for product, (model, _) in every.items()}, next(iter(every.values()))[1])
+        formats = list(dict.fromkeys(_product_formats(decoder, serving).values()))
+        for source in sources_of(decoder):
+            answers = [_answering(decoder, serving, source, product) for product in formats]
+            models = {product: model for product, (model, _) in zip(formats, answers, strict=True)}
+            opened.append(Opened(models, answers[0][1]))  # the formats have the same operations
+    return opened
 
 
 def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, WeightFormat]:
@@ -245,11 +245,10 @@ def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, Weig
     Raises:
         KeyError: one is of experts alone.
     """
-    stored = decoder.part_formats(serving.weights)
     formats: dict[BlockPart, WeightFormat] = {}
-    for part, each in stored.items():
+    for part, stored in decoder.part_formats(serving.weights).items():
         if part is not BlockPart.EXPERTS:
-            formats[part] = each.weights
+            formats[part] = stored.weights
     if BlockPart.SHARED in formats:  # a dense layer stands for what shared experts are larger than one
         formats |= dict.fromkeys((BlockPart.GATE_UP, BlockPart.DOWN), formats[BlockPart.SHARED])
     if lacking := [each for each in formats.values() if each not in _GEMM]:
@@ -260,17 +259,14 @@ def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, Weig
 def _answering(
     decoder: Decoder, serving: Serving, source: Described, product: WeightFormat
 ) -> tuple[KernelModel, Operations]:
-    """A model with the first formats of experts and of prompt attention that it has times of, and what is taken.
+    """A model with the first formats of experts and of prompt attention that it has times of, and its operations.
 
     Raises:
-        RuntimeError: as the package, where it has none.
+        RuntimeError: the package has no times; it is the last error of the package.
     """
-    stored = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
-    able = (
-        *engine_named(serving.engine).expert_kernels.get(stored, ()),
-        *_EXPERTS.get(stored, (_GEMM.get(stored, ""),)),
-    )
     engine = engine_named(serving.engine)
+    stored = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
+    able = [*engine.expert_kernels.get(stored, ()), *_EXPERTS.get(stored, (_GEMM.get(stored, ""),))]
     if engine.stand_in(serving.system, stored, of_products=False):
         serving = serving._replace(expert_parallel=serving.n_gpus)
     failures: list[RuntimeError] = []
@@ -284,14 +280,18 @@ def _answering(
 
 
 def _model(serving: Serving, source: Described, product: WeightFormat, experts: str, prompt_format: str) -> KernelModel:
-    config, engine = json.dumps(source.config), engine_named(serving.engine)
-    kernels, products = engine.kernel_times, engine.stand_in(serving.system, product, of_products=True)
+    config = json.dumps(source.config)
+    engine = engine_named(serving.engine)
+    kernels = engine.kernel_times
+    stand_in = engine.stand_in(serving.system, product, of_products=True)
+    if stand_in and stand_in.products:
+        product = stand_in.products
     options = {
         "tp_size": serving.tensor_parallel,
         "attention_dp_size": serving.attention_data_parallel,
         "moe_tp_size": serving.n_gpus // serving.expert_parallel,
         "moe_ep_size": serving.expert_parallel,
-        "gemm_quant_mode": _GEMM[products.products if products and products.products else product],
+        "gemm_quant_mode": _GEMM[product],
         "moe_quant_mode": experts,
         "kvcache_quant_mode": _CACHE[serving.kv_cache],
         "fmha_quant_mode": prompt_format,
@@ -334,8 +334,13 @@ def _package() -> tuple[object, ...]:
 
 
 def _prompt_formats(serving: Serving) -> tuple[str, ...]:
-    """Of products in the attention over a prompt; an fp8 cache is read as it is, where there is a kernel for it."""
-    return ("fp8", "bfloat16") if serving.kv_cache is WeightFormat.FP8 else ("bfloat16",)
+    """Formats of products in the attention over a prompt, the first is tried first.
+
+    An fp8 cache is read as it is, where there is a kernel for it.
+    """
+    if serving.kv_cache is WeightFormat.FP8:
+        return "fp8", "bfloat16"
+    return ("bfloat16",)
 
 
 @contextmanager
@@ -357,7 +362,7 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
 
 
 def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
-    """What the tables lack, in our words."""
+    """Name what the tables lack in terms of the user's options."""
     text = str(error)
     if "attention data missing" in text:
         n_heads = decoder.kv_heads_per_gpu(serving.tensor_parallel)
@@ -398,27 +403,28 @@ class KernelTables:
         self._formats = _product_formats(decoder, serving)
         most = decoder.kind.attention
         self._window = most.window if isinstance(most, Attention) else None
-        decode = [(model, operation) for model in models for operation in model.operations.decode]
-        prompt = [(model, operation) for model in models for operation in model.operations.prompt]
-        attended = [(model, operation) for model in attention for operation in model.operations.decode]
-        self._decode_attention = self._taken(attended, of_attention=True)
-        self._decode_others = self._taken(decode, of_attention=False)
-        self._prompt_attention = self._taken(prompt, of_attention=True)
-        self._prompt_others = self._taken(prompt, of_attention=False)
+        self._decode_attention = self._taken(attention, is_prompt=False, of_attention=True)
+        self._decode_others = self._taken(models, is_prompt=False, of_attention=False)
+        self._prompt_attention = self._taken(models, is_prompt=True, of_attention=True)
+        self._prompt_others = self._taken(models, is_prompt=True, of_attention=False)
 
-    def _taken(self, every: Iterable[tuple[Opened, Operation]], *, of_attention: bool) -> Taken:
+    def _taken(self, sources: Sequence[Opened], *, is_prompt: bool, of_attention: bool) -> Taken:
         """The operations that depend on the length of sequences, or the others, each in the format of its part."""
         taken: dict[KernelModel, list[Operation]] = defaultdict(list)
-        for source, operation in every:
-            if operation.is_attention == of_attention:
-                product = None if operation.part is None else self._formats.get(operation.part)
-                first = next(iter(source.models.values()))
-                taken[first if product is None else source.models[product]].append(operation)
+        for source in sources:
+            for operation in source.operations.prompt if is_prompt else source.operations.decode:
+                if operation.is_attention != of_attention:
+                    continue
+                # An operation whose format does not vary is the same in all models.
+                model = next(iter(source.models.values()))
+                if operation.part in self._formats:
+                    model = source.models[self._formats[operation.part]]
+                taken[model].append(operation)
         return taken
 
     def decode_tokens(self, n_tokens: IntArray) -> Times:
         """A decode step of so many sequences, without attention."""
-        return self._decode(self._decode_others, n_tokens, 1)
+        return self._decode(self._decode_others, n_tokens, n_cached=1)
 
     def prompt_tokens(self, n_tokens: IntArray) -> Times:
         """A step over so many tokens of prompts and sequences together, without attention; of the shape of `n_tokens`.
@@ -426,7 +432,8 @@ class KernelTables:
         Many steps are of as many tokens, which are asked for once.
         """
         distinct, indices = np.unique(n_tokens, return_inverse=True)
-        times = self._prompt(self._prompt_others, [(1, max(1, n), 0, n) for n in distinct.tolist()])
+        sizes = [(1, max(1, n), 0, n) for n in distinct.tolist()]
+        times = self._times(self._prompt_others, sizes, is_prompt=True)
         return Times(*(seconds[indices].reshape(n_tokens.shape) for seconds in times))
 
     def decode_attention(self, n_sequences: IntArray, n_cached: int) -> FloatArray:
@@ -448,15 +455,12 @@ class KernelTables:
             before = min(n_cached, self._window) / self._window
             n_prompts = max(1, round(2 * (n_tokens / self._window + before) - 1 - before**2))
             length, n_cached = self._window, 0
-        times = self._prompt(self._prompt_attention, [(n_prompts, max(1, length), int(n_cached), _AS_LONG)])
-        return float(times.block[0])
+        size = (n_prompts, max(1, length), int(n_cached), _AS_LONG)
+        return float(self._times(self._prompt_attention, [size], is_prompt=True).block[0])
 
     def _decode(self, taken: Taken, n_sequences: IntArray, n_cached: int) -> Times:
         sizes = [(max(1, int(n)), max(1, int(n_cached))) for n in n_sequences.tolist()]
         return self._times(taken, sizes, is_prompt=False)
-
-    def _prompt(self, taken: Taken, sizes: Sequence[Size]) -> Times:
-        return self._times(taken, sizes, is_prompt=True)
 
     def _times(self, taken: Taken, sizes: Sequence[Size], *, is_prompt: bool) -> Times:
         """The sums over operations, one after the other, at every size."""
@@ -473,10 +477,9 @@ class KernelTables:
             times.embedding[:] += seconds
         elif name in HEAD:
             times.head[:] += seconds
+        elif name.endswith(_PRODUCT):
+            part = part_of(name)
+            weights = self._formats[part] if part else self.serving.weights
+            times.block[:] += seconds * self._factors.get(weights, 1.0)
         else:
-            times.block[:] += seconds * (self._factor(name) if name.endswith(_PRODUCT) else 1.0)
-
-    def _factor(self, product: str) -> float:
-        """By what the measured times of a product are multiplied."""
-        part = part_of(product)
-        return self._factors.get(self._formats[part] if part else self.serving.weights, 1.0)
+            times.block[:] += seconds

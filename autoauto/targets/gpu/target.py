@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import ENGINES, engine_named
@@ -26,7 +28,7 @@ from autoauto.targets.gpu.tables import Serving
 from autoauto.targets.gpu.workload import traffic_notes, workload_errors
 
 DEFAULT_TOKENS = 1024
-"""Of a prompt, and of an answer, where none are given."""
+"""Tokens of a prompt, and of an answer, if no number is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +42,9 @@ class GpuTarget:
         calibration: what measured rows say of forecasts.
         speculation: how answers are drafted.
         cached_share: the share of a prompt that the prefix cache has.
-        traffic: requests that arrive at times of their own; None where clients ask again when they were answered.
-        n_in_flight: requests of such clients on the whole cluster; None for any.
-        pools: of how many pools of servers a search looks for configurations.
+        traffic: requests that arrive at times of their own; None for clients that ask again once they are answered.
+        n_in_flight: requests of such clients on the whole cluster; None for any number.
+        pools: the numbers of pools of servers among which a search looks for configurations.
     """
 
     decoder: Decoder
@@ -57,29 +59,34 @@ class GpuTarget:
 
     @property
     def version(self) -> str:
-        """Implements `Target`; with measured rows also which they are."""
+        """Implements `Target`; also names the factors of measured rows, the workload and the traffic."""
+        parts = [_version()]
         factors = sorted(self.calibration.factors.items())
-        digest = hashlib.sha256(repr(factors).encode()).hexdigest()[:12]
+        if factors:
+            parts.append(f"measured {hashlib.sha256(repr(factors).encode()).hexdigest()[:12]}")
         workload = (self.speculation, self.cached_share)
-        of_workload = "" if workload == (NO_SPECULATION, 0.0) else f" {workload}"
-        of_traffic = "" if self.traffic is None else f" {self.traffic}"
-        return _version() + f" measured {digest}" * bool(factors) + of_workload + of_traffic
+        if workload != (NO_SPECULATION, 0.0):
+            parts.append(str(workload))
+        if self.traffic is not None:
+            parts.append(str(self.traffic))
+        return " ".join(parts)
 
     @property
     def traits(self) -> TargetTraits:
         """Engines that were measured on any of the GPUs, formats of the checkpoint, groups inside a node."""
         size = max(system.n_gpus_per_node for system in self.systems)
-        sizes = tuple(1 << i for i in range(size.bit_length()) if 1 << i <= min(size, 8))
+        sizes = tuple(n for n in (1, 2, 4, 8) if n <= size)
+        # A dense model has no experts to deal, and ranks of attention with sequences of their own are its replicas.
+        of_experts = sizes if self.decoder.experts else (1,)
         checkpoint = self.decoder.checkpoint
-        measured = {name for system in self.systems for name in system.engines}
         mean_input, mean_output = (None, None) if self.traffic is None else self.traffic.mean_tokens
         return TargetTraits(
             origin=Origin.MODELLED,
             space={
-                "engine": tuple(name for name, engine in ENGINES.items() if engine.kernel_times in measured),
+                "engine": measured_engines(self.systems),
                 "tensor_parallel": sizes,
-                "expert_parallel": sizes if self.decoder.experts else (1,),
-                "attention_data_parallel": sizes if self.decoder.experts else (1,),  # of a dense model: replicas
+                "expert_parallel": of_experts,
+                "attention_data_parallel": of_experts,
                 "precision": (checkpoint.weights,),
                 "kv_cache_precision": (checkpoint.kv_cache,),
                 "input_tokens": (mean_input or DEFAULT_TOKENS,),
@@ -95,15 +102,17 @@ class GpuTarget:
 
     @property
     def _batch_sizes(self) -> tuple[int, ...]:
-        """Sequences in flight at most; where arrivals are simulated, which takes longer, powers of two."""
+        """Maximum numbers of sequences in flight; where arrivals are simulated, which takes longer, powers of two."""
         sizes = GROUP_BATCH_SIZES if self.decoder.experts else BATCH_SIZES
-        return sizes if self.traffic is None else tuple(size for size in sizes if size >= 8 and not size & (size - 1))
+        if self.traffic is None:
+            return sizes
+        return tuple(size for size in sizes if size >= 8 and size.bit_count() == 1)
 
     def with_arrivals(self) -> GpuTarget:
-        """The target with requests that arrive at random, where nothing is said of how they arrive.
+        """The target with requests that arrive at random, if no option says how they arrive.
 
         Raises:
-            BadInput: so many are in flight, since clients ask again.
+            BadInput: a number of requests in flight is given, which is for clients that ask again.
         """
         if self.traffic is not None:
             return self
@@ -114,7 +123,7 @@ class GpuTarget:
         return replace(self, traffic=TrafficLoad(), notes=(*self.notes, *traffic_notes(TrafficLoad())))
 
     def serving(self, system: GpuSystem, session: GpuSession) -> Serving:
-        """How a group of a system serves the decoder."""
+        """The computation of a group of a system that serves the decoder."""
         checkpoint = self.decoder.checkpoint
         return Serving(
             system.name,
@@ -135,12 +144,12 @@ class GpuTarget:
         return layer_costs(self.decoder, serving, system, engine, requests, n_sequences, n_tokens)
 
     def memory_rule(self, system: GpuSystem, session: GpuSession, n_stages: int, n_sequences: IntArray) -> MemoryRule:
-        """What a GPU of a group holds besides weights and KV cache, with so many sequences in flight."""
+        """The memory of a GPU of a group besides weights and KV cache, with so many sequences in flight."""
         engine, serving = self.engine(session), self.serving(system, session)
         return memory_rule(self.decoder, serving, system, engine, n_stages, session.max_batched_tokens, n_sequences)
 
     def factors(self, system: GpuSystem, session: GpuSession, n_stages: int, requests: Workload) -> Factors:
-        """By what forecasts of pipelines of groups of a system are multiplied."""
+        """The factors by which forecasts of pipelines of groups of a system are multiplied."""
         serving = self.serving(system, session)
         family = family_of(self.decoder)
         if session.prefill is not None:
@@ -149,17 +158,21 @@ class GpuTarget:
         errors = workload_errors(self.speculation, self.cached_share)
         factors = self.calibration.of(group, requests).widened(self.engine(session).stages_error(n_stages))
         factors = factors.widened(*errors)
-        for rows in () if factors.tpot.n_rows else self.engine(session).contradicted:
+        if factors.tpot.n_rows:  # rows of the user count more than those that we know
+            return factors
+        for rows in self.engine(session).contradicted:
             if (rows.system, rows.weights) == (serving.system, serving.weights) and rows.is_of(self.decoder):
                 return factors.holding(rows.tpot)
         return factors
 
     def needs(self, session: Session) -> str:
-        """Implements `ServesDecoder`: a checkpoint in a format that the engine does not make of this one, a draft."""
+        """Implements `ServesDecoder`: a checkpoint in another format than the engine can make of this one; a draft."""
         assert isinstance(session, GpuSession)
         published, engine = self.decoder.checkpoint.weights, self.engine(session)
         weights = WeightFormat(session.precision or published)
-        needs = [f"a checkpoint that is published in {weights}"] * bool(engine.makes_conflict(published, weights))
+        needs = []
+        if engine.makes_conflict(published, weights):
+            needs.append(f"a checkpoint that is published in {weights}")
         if lacks_draft(self.speculation, self.decoder.checkpoint):
             needs.append("an EAGLE-3 head of the model (--draft-model)")
         return f"{engine.name} needs {' and '.join(needs)}" if needs else ""
@@ -167,6 +180,12 @@ class GpuTarget:
     def engine(self, session: GpuSession) -> Engine:
         """The engine of a session."""
         return engine_named(session.engine)
+
+
+def measured_engines(systems: Iterable[GpuSystem]) -> tuple[str, ...]:
+    """The names of the engines whose kernels were measured on any of the systems."""
+    measured = set(chain.from_iterable(system.engines for system in systems))
+    return tuple(name for name, engine in ENGINES.items() if engine.kernel_times in measured)
 
 
 @cache
@@ -186,4 +205,4 @@ def system_of(device: Device) -> GpuSystem:
 BATCH_SIZES = tuple(sorted({*range(1, 33), *range(32, 129, 4), *range(128, 257, 8), *range(256, 513, 16)}))
 """Sequences of a micro-batch in the default space."""
 GROUP_BATCH_SIZES = (*BATCH_SIZES, *range(544, 1025, 32), *range(1088, 2049, 64), *range(2176, 4097, 128))
-"""The same of groups with several ranks of attention, each with a part of them."""
+"""Sequences of a micro-batch of groups whose ranks of the attention share them."""

@@ -1,9 +1,8 @@
-"""What is known of drafts and of cached prompts, from the options of the target "gpu": `drafts_of`, `cached_share_of`.
+"""The workload that the options of the target "gpu" describe.
 
-Requests that arrive at times of their own: `traffic_of`.
-
-Nothing of drafts and caches was measured: what is assumed, `workload_notes`, and how far forecasts may be off,
-`workload_errors`.
+`drafts_of` reads speculative decoding, `cached_share_of` the share of prompts in the prefix cache, and `traffic_of`
+requests that arrive at times of their own. Nothing of drafts and caches was measured: `workload_notes` says what is
+assumed, and `workload_errors` how far forecasts may be off.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 from autoauto.records.costs.traffic.lengths import Lengths
 from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace, TrafficLoad
 from autoauto.records.errors import BadInput
-from autoauto.targets.target import OptionValues
+from autoauto.targets.target import OptionValues, flag_of
 
 MAX_DRAFT_TOKENS = 64
 MAX_DRAFT_COST = 10.0
 _DRAFT_ERROR = 0.12
-"""Of TPOT, for a doubling of the tokens of a step: a third of what a draft can gain or lose."""
+"""Added error of TPOT for a doubling of the tokens of a step: a third of the gain or loss that a draft can have."""
 _CACHED_ERRORS = 0.1, 0.3
-"""Of TPOT and TTFT where all of a prompt were cached."""
+"""Added errors of TPOT and TTFT if all of a prompt were cached."""
 
 
 class WorkloadErrors(NamedTuple):
@@ -35,7 +34,7 @@ class WorkloadErrors(NamedTuple):
 
 
 def drafts_of(options: OptionValues) -> Speculation:
-    """How answers are drafted.
+    """Read the options of speculative decoding.
 
     Raises:
         BadInput: a number is out of range, or numbers do not go together.
@@ -46,11 +45,6 @@ def drafts_of(options: OptionValues) -> Speculation:
         float(options["draft_cost"]),
         options["draft_model"],
     )
-    _check(given)
-    return given
-
-
-def _check(given: Speculation) -> None:
     if given.draft_tokens > MAX_DRAFT_TOKENS:
         raise BadInput(f"--draft-tokens must be at most {MAX_DRAFT_TOKENS}, got {given.draft_tokens:,}")
     if not given.draft_tokens and given != Speculation():
@@ -65,6 +59,7 @@ def _check(given: Speculation) -> None:
             f"--draft-cost must be a share of a step, at most {MAX_DRAFT_COST:g}, got {given.draft_cost:g}; "
             "0.1 is a tenth"
         )
+    return given
 
 
 def cached_share_of(options: OptionValues) -> float:
@@ -93,25 +88,26 @@ def traffic_of(options: OptionValues) -> TrafficLoad | None:
     Raises:
         BadInput: an option has no such value, or options do not go together, or the trace cannot be read.
     """
-    arrival, prompts, answers, path = (options[name] for name in _HOW)
+    path = options["trace"]
     rates = [name for name in _RATES if options[name] is not None and options[name] is not False]
-    given = [_flag(name) for name in (*rates, *(name for name in _HOW if options[name] is not None))]
-    if options["concurrency"] is not None and given:
-        raise BadInput(
-            f"--concurrency is of clients that ask again when they were answered, got {given[0]} too; leave one out"
-        )
+    given = rates + [name for name in _HOW if options[name] is not None]
     if not given:
         return None
+    if options["concurrency"] is not None:
+        flag = flag_of(given[0])
+        raise BadInput(
+            f"--concurrency is of clients that ask again when they were answered, got {flag} too; leave one out"
+        )
     if len(rates) > 1:
-        names = " and ".join(map(_flag, rates))
+        names = " and ".join(map(flag_of, rates))
         raise BadInput(f"one option says how many requests arrive a second, got {names}; leave one out")
     if "for_trace" in rates and path is None:
         raise BadInput("--for-trace is of the requests of a trace, got none; say which: --trace FILE")
     rate = options["rate"] if "rate" in rates else options["for_rate"]
     if rate is not None and not 0 < rate <= _MAX_RATE:
-        name = _flag(*rates)
+        name = flag_of(*rates)
         raise BadInput(f"{name} must be requests a second, above 0 and at most {_MAX_RATE:,.0f}, got {rate:g}")
-    if path is not None and (others := [_flag(name) for name in _HOW[:3] if options[name] is not None]):
+    if path is not None and (others := [flag_of(name) for name in _HOW[:3] if options[name] is not None]):
         names = ", ".join(others)
         raise BadInput(f"--trace says when requests come and how long they are, got {names} too; leave one out")
     trace = None
@@ -121,19 +117,22 @@ def traffic_of(options: OptionValues) -> TrafficLoad | None:
         trace = read_trace(Path(str(path)))
     if trace is not None and trace.knows_cached and options["cached_share"]:
         raise BadInput("the trace says what prompts share (hash_ids), got --cached-share too; leave it out")
-    input_lengths, output_lengths = (None if text is None else Lengths.of(str(text)) for text in (prompts, answers))
-    rate_per_s = None if rate is None else float(rate)
-    window_s = WINDOW_S if trace is not None and rates and rates != ["rate"] else None
-    process = POISSON if arrival is None else ArrivalProcess.of(str(arrival))
-    return TrafficLoad(rate_per_s, process, input_lengths, output_lengths, trace, window_s)
+    return TrafficLoad(
+        rate_per_s=None if rate is None else float(rate),
+        process=POISSON if options["arrival"] is None else ArrivalProcess.of(str(options["arrival"])),
+        input_lengths=_lengths(options["input_lengths"]),
+        output_lengths=_lengths(options["output_lengths"]),
+        trace=trace,
+        window_s=WINDOW_S if trace is not None and rates and rates != ["rate"] else None,
+    )
 
 
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+def _lengths(text: object) -> Lengths | None:
+    return None if text is None else Lengths.of(str(text))
 
 
 def traffic_notes(traffic: TrafficLoad | None) -> tuple[str, ...]:
-    """What is assumed of requests that arrive at times of their own, a sentence each."""
+    """The assumptions of requests that arrive at times of their own, a sentence each."""
     if traffic is None:
         return ()
     notes = [f"requests {_arrivals_text(traffic)}; replicas take them in turn; percentiles are simulated"]
@@ -178,7 +177,7 @@ def _trace_notes(trace: Trace) -> list[str]:
 
 
 def workload_notes(speculation: Speculation, cached_share: float) -> tuple[str, ...]:
-    """What is assumed, a sentence each; nothing where nothing is drafted or cached."""
+    """The assumptions of drafts and of the prefix cache, a sentence each; none where nothing is drafted or cached."""
     notes: list[str] = []
     if speculation.draft_tokens:
         notes.append(
@@ -195,11 +194,11 @@ def workload_notes(speculation: Speculation, cached_share: float) -> tuple[str, 
 
 
 def workload_errors(speculation: Speculation, cached_share: float) -> WorkloadErrors:
-    """By how much a workload widens intervals.
+    """The deviations by which a workload widens intervals.
 
     >>> workload_errors(Speculation(), 0.0), workload_errors(Speculation(2.5, 3), 0.5)
     (WorkloadErrors(tpot=0.0, ttft=0.0), WorkloadErrors(tpot=0.29, ttft=0.15))
     """
     of_draft = _DRAFT_ERROR * log2(speculation.step_tokens)
-    tpot, ttft = (each * cached_share for each in _CACHED_ERRORS)
-    return WorkloadErrors(of_draft + tpot, ttft)
+    tpot, ttft = _CACHED_ERRORS
+    return WorkloadErrors(of_draft + tpot * cached_share, ttft * cached_share)

@@ -1,16 +1,15 @@
 """This machine as a cluster of devices, `host_cluster`, within the limits of its control groups.
 
-What moving tensors costs on this machine, measured once and cached: `LinkTimes`, `device_links`.
-
-This machine in words, for a file that describes it: `machine_source`, `machine_comments`.
+`device_links` measures once what moving tensors costs on this machine (`LinkTimes`). `machine_source` and
+`machine_comments` describe the machine in words, for a cluster file.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -24,7 +23,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, Link, Machine
 from autoauto.records.units import MIB, format_bytes
 from autoauto.targets.host.gpu.gpus import GPU_PREFIX, gpu_links, gpus
-from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, cpu_clock_hz, cpu_model
+from autoauto.targets.host.machine import CLOCK_HZ, MachineCache, cores, cores_of, cpu_clock_hz, cpu_model, kernel_bytes
 from autoauto.targets.host.processes import WorkerGroup, Workers
 from autoauto.targets.host.transport.shared_memory import Ring
 
@@ -36,7 +35,7 @@ MESSAGE_BYTES = 4 * MIB
 COPIED_BYTES, N_COPIES = 64 * MIB, 20
 """Larger than the part of a shared cache that a core can have; and the number of copies."""
 MAX_COPYING = 8
-"""With more devices each copies less, so that all together hold no more than so many of them."""
+"""With more devices each copies less, so that all arrays together are as large as for so many devices."""
 
 N_SLOTS = 2
 N_EMPTY, N_LARGE, N_ROUNDS = 100, 15, 5
@@ -84,16 +83,7 @@ def device_links(n_devices: int) -> LinkTimes:
 
 def measured_links(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
     """The times of devices with these cores, from the cache folder where this machine has measured them before."""
-    cache = MachineCache("links", LINKS_VERSION, *devices)
-    times = cache.read(_link_times)
-    if times is None:
-        times = measure(devices)
-        cache.write(asdict(times))
-    return times
-
-
-def _link_times(numbers: Mapping[str, Any]) -> LinkTimes:
-    return LinkTimes(**{name: float(numbers[name]) for name in LinkTimes.__dataclass_fields__})
+    return MachineCache("links", LINKS_VERSION, *devices).times(LinkTimes, lambda: measure(devices))
 
 
 def measure(devices: Sequence[tuple[int, ...]]) -> LinkTimes:
@@ -124,7 +114,7 @@ def message_times(
     writer = writers.start("the writer of a link", _write, first, messages[0], replies[1])
     reader = readers.start("the reader of a link", _read_all, second, messages[1], replies[0])
     trip_s, send_s, write_s = writers.receive(writer)
-    (read_s,) = readers.receive(reader)
+    read_s = readers.receive(reader)
     return send_s, max(0.0, trip_s / 2 - send_s), MESSAGE_BYTES / write_s, MESSAGE_BYTES / read_s
 
 
@@ -140,11 +130,11 @@ def memory_bytes_per_s(devices: Sequence[tuple[int, ...]]) -> float:
         for number, cores in enumerate(devices):
             workers.start(f"copy {number}", _copy, cores, n_bytes, begin[number])
         for number in range(len(devices)):
-            workers.receive(number)
+            workers.receive(number)  # all have their arrays before the first starts to copy
         for ring in begin:
             ring.finish()
-        rounds: Iterable[Sequence[float]] = zip(*map(workers.receive, range(len(devices))), strict=True)
-        return max(sum(n_bytes / seconds for seconds in times) for times in rounds)
+        seconds = np.array([workers.receive(number) for number in range(len(devices))])  # by device and copy
+        return float((n_bytes / seconds).sum(axis=0).max())
 
 
 def _copy(connection: Channel, cores: tuple[int, ...], n_bytes: int, begin: Ring) -> None:
@@ -175,7 +165,7 @@ def _write(connection: Channel, cores: tuple[int, ...], messages: Any, replies: 
         replies.release()
         return perf_counter() - start, sent - start
 
-    def long() -> tuple[float]:
+    def long() -> float:
         slot = np.frombuffer(messages.reserve(), np.uint8)
         start = perf_counter()
         np.copyto(slot, message)
@@ -183,11 +173,14 @@ def _write(connection: Channel, cores: tuple[int, ...], messages: Any, replies: 
         stop = perf_counter()
         replies.peek()
         replies.release()
-        return (stop - start,)
+        return stop - start
 
-    rounds = [(*_medians(empty, N_EMPTY), *_medians(long, N_LARGE)) for _ in range(N_ROUNDS)]
+    rounds = []
+    for _ in range(N_ROUNDS):
+        trip_s, sent_s = np.median([empty() for _ in range(N_EMPTY)], axis=0)
+        rounds.append((trip_s, sent_s, np.median([long() for _ in range(N_LARGE)])))
     messages.finish()
-    connection.send(_minima(rounds))
+    connection.send(np.min(rounds, axis=0).tolist())  # other processes only make times longer
 
 
 def _read_all(connection: Channel, cores: tuple[int, ...], messages: Any, replies: Any) -> None:
@@ -204,16 +197,7 @@ def _read_all(connection: Channel, cores: tuple[int, ...], messages: Any, replie
         messages.release()
         replies.reserve()
         replies.commit(0)
-    connection.send(_minima([(median(times[n::N_ROUNDS]),) for n in range(N_ROUNDS)]))
-
-
-def _medians(call: Callable[[], tuple[float, ...]], n_times: int) -> tuple[float, ...]:
-    return tuple(median(times) for times in zip(*(call() for _ in range(n_times)), strict=True))
-
-
-def _minima(rounds: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
-    """The minimum of every column: other processes only make times longer."""
-    return tuple(min(times) for times in zip(*rounds, strict=True))
+    connection.send(min(median(times[n::N_ROUNDS]) for n in range(N_ROUNDS)))
 
 
 RESERVED_DIVISOR = 4
@@ -267,14 +251,22 @@ def usable_cores() -> int:
 
 def cpu_quota() -> float | None:
     """The CPUs that the control groups of this process allow in the mean; None without a quota."""
-    quotas = [quota for group in control_groups() if (quota := _cpu_quota(group)) is not None]
+    quotas = []
+    for group in control_groups():
+        limit, *period = _words(group / "cpu.max") or ["max"]  # quota and period in microseconds
+        if limit != "max":
+            quotas.append(int(limit) / int(period[0]))
     return min(quotas, default=None)
 
 
 def total_bytes() -> int:
     """The machine's memory, at most what the limits of the control groups allow."""
-    limits = [limit for group in control_groups() if (limit := _memory_limit(group)) is not None]
-    return min([_machine_bytes(), *limits])
+    limits = [_machine_bytes()]
+    for group in control_groups():
+        words = _words(group / "memory.max")
+        if words and words != ["max"]:
+            limits.append(int(words[0]))
+    return min(limits)
 
 
 def device_memory_bytes(total: int, n_devices: int) -> int:
@@ -307,21 +299,8 @@ def control_groups(root: Path = _CONTROL_GROUPS, membership: Path = Path("/proc/
             yield from (root / str(folder).lstrip("/") for folder in (group, *group.parents))
 
 
-def _cpu_quota(group: Path) -> float | None:
-    """Number of CPUs by `cpu.max` ("200000 100000", quota and period in microseconds); None without a limit."""
-    limit, *period = _words(group / "cpu.max") or ["max"]
-    return None if limit == "max" else int(limit) / int(period[0])
-
-
-def _memory_limit(group: Path) -> int | None:
-    """Bytes by `memory.max`; None without a limit."""
-    limit = (_words(group / "memory.max") or ["max"])[0]
-    return None if limit == "max" else int(limit)
-
-
 def _machine_bytes() -> int:
-    words = _words(Path("/proc/meminfo"))
-    return int(words[words.index("MemTotal:") + 1]) * 1024
+    return kernel_bytes("/proc/meminfo", "MemTotal")
 
 
 def _words(path: Path) -> list[str]:
@@ -333,25 +312,26 @@ def _words(path: Path) -> list[str]:
 
 
 def machine_source(*, has_cores: bool, has_gpus: bool) -> str:
-    """Where the figures of the machine's cores and GPUs come from."""
-    of_cores = ("/proc, /sys and the control groups", "messages between two cores")
-    of_gpus = ("nvidia-smi", "copies between pinned memory of the host and a GPU")
-    memory, links = map(", ".join, zip(*([of_cores] * has_cores + [of_gpus] * has_gpus), strict=True))
+    """The sources of the figures of the machine's cores and GPUs, in words."""
+    memory, links = [], []
+    if has_cores:
+        memory.append("/proc, /sys and the control groups")
+        links.append("messages between two cores")
+    if has_gpus:
+        memory.append("nvidia-smi")
+        links.append("copies between pinned memory of the host and a GPU")
     return (
-        f"detected on {datetime.now(UTC):%Y-%m-%d} by `autoauto clusters --detect`; memory: {memory}; "
-        f"links: {links}, measured; a cycle is a nanosecond whatever the clock is"
+        f"detected on {datetime.now(UTC):%Y-%m-%d} by `autoauto clusters --detect`; memory: {', '.join(memory)}; "
+        f"links: {', '.join(links)}, measured; a cycle is a nanosecond whatever the clock is"
     )
 
 
 def machine_comments() -> tuple[str, ...]:
     """CPU and GPUs, one a line: names, memory, clocks, and what connects the GPUs."""
-    return (_processor_line(), *_gpu_lines())
-
-
-def _processor_line() -> str:
     clock_hz = cpu_clock_hz()
     clock = "" if clock_hz is None else f" at {clock_hz / 1e9:.2f} GHz"
-    return f"{cpu_model()}: {usable_cores()} usable cores{clock}, {format_bytes(total_bytes())} of memory"
+    cpu = f"{cpu_model()}: {usable_cores()} usable cores{clock}, {format_bytes(total_bytes())} of memory"
+    return (cpu, *_gpu_lines())
 
 
 def _gpu_lines() -> Iterator[str]:

@@ -1,15 +1,15 @@
-"""What the devices of a cluster are on this machine, cores or GPUs: `HostDevices`.
+"""The cores or GPUs of this machine that the devices of a cluster are: `HostDevices`.
 
-Devices that differ: `devices_named` in --device, and `unlike_cluster`.
+`devices_named` reads the devices of --device, and `unlike_cluster` describes devices of several kinds as a cluster.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import compress
 from typing import NamedTuple
 
 from autoauto.records.costs.options import CompileOptions, SessionOptions
@@ -33,8 +33,8 @@ class NamedDevice(NamedTuple):
     """A device that --device names.
 
     Attributes:
-        n_cores: that compute; 0 where the GPU does.
-        gpu: the GPU, if it is one.
+        n_cores: cores that compute; 0 where a GPU computes.
+        gpu: the GPU; None for cores.
     """
 
     n_cores: int
@@ -42,17 +42,19 @@ class NamedDevice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """That of devices like it."""
+        """The name of its kind: like devices have the same."""
         if self.gpu is not None:
             return self.gpu.name
-        return "core" if self.n_cores == 1 else f"{self.n_cores} cores"
+        if self.n_cores == 1:
+            return "core"
+        return f"{self.n_cores} cores"
 
 
 def devices_named(text: str) -> tuple[NamedDevice, ...]:
-    """The devices of a text like "cpu:2,cuda:0": first those with cores, the most cores first, then the GPUs.
+    """The devices of a text like "cpu:2,cuda:0": those with the most cores first, the GPUs last.
 
     Raises:
-        BadInput: a word names no device of this machine, GPUs are not alike, or all devices are cores and alike.
+        BadInput: a word names no device of this machine, GPUs differ, or all devices are like groups of cores.
         MissingExtra: there is no runtime for GPUs.
     """
     named = _each_named([word.strip() for word in text.split(",")])
@@ -67,26 +69,33 @@ def devices_named(text: str) -> tuple[NamedDevice, ...]:
 
 def _each_named(words: Sequence[str]) -> list[NamedDevice]:
     """The device of every word."""
-    on_gpus = [word for word in words if word.partition(":")[0] != CORES]
-    if on_gpus:
+    is_gpu = [word.partition(":")[0] != CORES for word in words]
+    gpus: Iterator[Gpu] = iter(())
+    if any(is_gpu):
         check_cuda_installed(f"--device {','.join(words)}")
-    gpus = iter(gpus_named(",".join(on_gpus)) if on_gpus else ())
-    return [NamedDevice(0, next(gpus)) if word in on_gpus else NamedDevice(_n_cores(word)) for word in words]
+        # All in one call, which also checks that they are alike.
+        gpus = iter(gpus_named(",".join(compress(words, is_gpu))))
+    devices = []
+    for word, on_gpu in zip(words, is_gpu, strict=True):
+        devices.append(NamedDevice(0, next(gpus)) if on_gpu else NamedDevice(_n_cores(word)))
+    return devices
 
 
 @cache
 def like_gpus() -> str:
-    """What --device calls the GPUs of this machine that are like the first; nothing if there are none."""
-    with suppress(BadInput):  # CPUs work without the driver
+    """The names in --device of the GPUs of this machine that are like the first, with commas; empty without GPUs."""
+    try:
         here = gpus_here()
-        return ",".join(f"{GPU_PREFIX}{gpu.number}" for gpu in here if gpu.name == here[0].name)
-    return ""
+    except BadInput:  # CPUs work without the driver
+        return ""
+    return ",".join(f"{GPU_PREFIX}{gpu.number}" for gpu in here if gpu.name == here[0].name)
 
 
 def gpus_of(named: Sequence[NamedDevice]) -> tuple[str, ...]:
-    """The UUID of the GPU of every device, empty for one of cores; nothing where all are cores."""
-    gpus = tuple(device.gpu.uuid if device.gpu else "" for device in named)
-    return gpus if any(gpus) else ()
+    """The UUID of the GPU of every device, empty for cores; no entries if all devices are cores."""
+    if not any(device.gpu for device in named):
+        return ()
+    return tuple(device.gpu.uuid if device.gpu else "" for device in named)
 
 
 def _n_cores(word: str) -> int:
@@ -100,7 +109,7 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
     """Describe devices of several kinds, which may stand in any order. A cycle is a nanosecond.
 
     Every core has an equal part of the machine's memory, as in `host_cluster`, and so has the process beside a GPU. A
-    device sends and receives at the mean of the two speeds that are measured for one like it.
+    device sends and receives at the mean of the two speeds that are measured for a device of its kind.
 
     Args:
         named: as `devices_named` returns them.
@@ -111,16 +120,13 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
     gpus = [device.gpu for device in named if device.gpu]
     n_cores = sum(device.n_cores for device in named)
     _check_cores("--device names", n_cores, len(gpus))
-    part_bytes, times = device_memory_bytes(total_bytes(), n_cores + len(gpus)), device_links(usable_cores())
-    kinds = [
-        _kind(
-            Device(device.name, CLOCK_HZ, device.n_cores * part_bytes, device.n_cores, part_bytes),
-            n_devices,
-            times.receive_link,
-            times.send_link,
-        )
-        for device, n_devices in Counter(device for device in named if not device.gpu).items()
-    ]
+    part_bytes = device_memory_bytes(total_bytes(), n_cores + len(gpus))
+    times = device_links(usable_cores())
+    kinds = []
+    for named_device, n_devices in Counter(device for device in named if not device.gpu).items():
+        n = named_device.n_cores
+        device = Device(named_device.name, CLOCK_HZ, n * part_bytes, n, part_bytes)
+        kinds.append(_kind(device, n_devices, times.receive_link, times.send_link))
     if gpus:
         alone = gpu_cluster(gpus)
         kinds.append(_kind(alone.devices[0], len(gpus), alone.receive_links[0], alone.send_links[0]))
@@ -131,20 +137,29 @@ def check_named(given: Cluster, named: Sequence[NamedDevice]) -> None:
     """Refuse a described cluster of other devices than --device names, or with more cores than there are.
 
     Raises:
-        BadInput: it is one.
+        BadInput: the cluster is refused.
     """
+    # Kinds as their number of devices, the cores of each (1 beside a GPU), and their name.
     described = [(kind.n_devices, kind.device.n_tiles, kind.device.name) for kind in given.kinds]
-    described = described or [(len(given), 1, given.devices[0].name)]
+    if not described:
+        described = [(len(given), 1, given.devices[0].name)]
+    if not named:
+        _check_cores(f"{given.name} has", sum(n_devices * n_cores for n_devices, n_cores, _ in described), 0)
+        return
     counts = Counter((device.n_cores, device.name) for device in named)
     asked = [(n_devices, n_cores or 1, name) for (n_cores, name), n_devices in counts.items()]
-    if named and [kind[:2] for kind in described] != [kind[:2] for kind in asked]:
-        here, wanted = (", ".join(f"{n} x {name}" for n, _, name in kinds) for kinds in (described, asked))
+    # Names may differ: a file may have been written on another machine.
+    if [kind[:2] for kind in described] != [kind[:2] for kind in asked]:
         raise BadInput(
-            f"{given.name} has {here}, --device names {wanted}; `autoauto clusters --detect --device ...` writes a "
-            "file that fits"
+            f"{given.name} has {_in_words(described)}, --device names {_in_words(asked)}; "
+            "`autoauto clusters --detect --device ...` writes a file that fits"
         )
-    n_cores = sum(device.n_cores for device in named) if named else sum(n * each for n, each, _ in described)
-    _check_cores(f"{given.name} has", n_cores, sum(device.gpu is not None for device in named))
+    n_gpus = sum(device.gpu is not None for device in named)
+    _check_cores(f"{given.name} has", sum(device.n_cores for device in named), n_gpus)
+
+
+def _in_words(kinds: Sequence[tuple[int, int, str]]) -> str:
+    return ", ".join(f"{n_devices} x {name}" for n_devices, _, name in kinds)
 
 
 def _check_cores(has: str, n_cores: int, n_gpus: int) -> None:
@@ -163,11 +178,11 @@ def _kind(device: Device, n_devices: int, receive: Link, send: Link) -> DeviceKi
 
 @dataclass(frozen=True, slots=True)
 class HostDevices:
-    """The cores and GPUs of the devices of a cluster; by default cores of which all are alike.
+    """The cores and GPUs of the devices of a cluster; by default all devices are single cores.
 
     Attributes:
-        gpus: the UUID of the GPU of every device, empty for one of cores; no entry where all are cores.
-        unlike: every device, where they are of several kinds; `Device.n_tiles` is then how many cores one has.
+        gpus: the UUID of the GPU of every device, empty for cores; no entries if all devices are cores.
+        unlike: every device, if they are of several kinds; `Device.n_tiles` is then its number of cores.
     """
 
     gpus: tuple[str, ...] = ()
@@ -175,45 +190,48 @@ class HostDevices:
 
     @classmethod
     def listed(cls, names: Sequence[str]) -> HostDevices:
-        """The GPUs with these `names`, in this order.
+        """The devices with these `names`, in this order.
 
         Raises:
             BadInput: this machine has no such device.
             MissingExtra: there is no runtime for GPUs.
         """
         named = _each_named(names)
+        if all(device.gpu for device in named):
+            return cls(gpus_of(named))
         kinds = (Device(device.name, CLOCK_HZ, 1, max(device.n_cores, 1), 1) for device in named)
-        return cls(gpus_of(named), () if all(device.gpu for device in named) else tuple(kinds))
+        return cls(gpus_of(named), tuple(kinds))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What --device calls every device; nothing where all are cores and alike.
+        """The name of every device in --device; no names if all are single cores.
 
         Raises:
             BadInput: nvidia-smi fails.
         """
         numbers = {gpu.uuid: gpu.number for gpu in gpus_here()} if self.has_gpus else {}
-        return tuple(
-            f"{GPU_PREFIX}{numbers[self.gpu(number)]}" if self.gpu(number) else f"{CORES}:{self._n_cores(number)}"
-            for number in range(len(self.unlike or self.gpus))
-        )
+        names = []
+        for device in range(len(self.unlike or self.gpus)):
+            gpu = self.gpu(device)
+            names.append(f"{GPU_PREFIX}{numbers[gpu]}" if gpu else f"{CORES}:{self._n_cores(device)}")
+        return tuple(names)
 
     @property
     def has_cores(self) -> bool:
-        """True if the device is cores of the CPU."""
+        """True if some device is cores of the CPU."""
         return not self.gpus or "" in self.gpus
 
     @property
     def has_gpus(self) -> bool:
-        """Whether GPUs compute."""
+        """True if some device is a GPU."""
         return any(self.gpus)
 
     def number(self, device: Device) -> int:
-        """The first device of a kind."""
+        """The number of the first device like `device`."""
         return next((n for n, other in enumerate(self.unlike) if other.name == device.name), 0)
 
     def session(self, number: int, options: CompileOptions) -> SessionOptions:
-        """How a session on a device computes; beside cores a GPU has the knobs that both runtimes have."""
+        """The session of a device; a GPU beside cores takes the knobs that its runtime shares with theirs."""
         if self.gpu(number) and self.has_cores:
             own = {knob.field for knob in CudaSession.knobs if knob is not CORES_PER_DEVICE}
             shared = {name: value for name, value in options.session.values.items() if name in own}
@@ -221,23 +239,26 @@ class HostDevices:
         return SessionOptions(self._n_cores(number) * options.group_size, options.session, self.gpu(number))
 
     def cores(self, number: int, n_threads: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
-        """The hardware threads of a device that has so many cores, or of the core beside its GPU.
+        """The hardware threads of the cores of a device, or of the core beside its GPU.
 
         Args:
-            number: of the device.
-            n_threads: of its session.
+            number: number of the device.
+            n_threads: threads of its session, hence its cores if it has no GPU.
             among: the cores of another machine.
         """
         if not self.unlike:
             return core_beside_gpu(number) if self.gpus else cores_of(number, n_threads, among)
-        first = sum(device.n_tiles for device in self.unlike[:number])  # a GPU counts as the core beside it
+        # Cores of the devices before this one; a GPU counts as the core beside it.
+        first = sum(device.n_tiles for device in self.unlike[:number])
         return core_beside_gpu(first) if self.gpu(number) else cores_from(first, n_threads)
 
     def n_cores_through(self, number: int, n_threads: int) -> int:
-        """How many cores a device and those before it have; 0 for a GPU, since the core beside it may be shared."""
+        """The cores of a device and of all before it; 0 for a GPU, since the core beside it may be shared."""
         if self.gpu(number):
             return 0
-        return sum(device.n_tiles for device in self.unlike[: number + 1]) or (number + 1) * n_threads
+        if self.unlike:
+            return sum(device.n_tiles for device in self.unlike[: number + 1])
+        return (number + 1) * n_threads
 
     def check(self, options: CompileOptions) -> None:
         """Refuse options with which these devices do not compute.
@@ -253,7 +274,7 @@ class HostDevices:
             raise BadInput(f"cores and GPUs both compute in fp32 only, got --precision {session.computes_in}; try fp32")
 
     def gpu(self, number: int) -> str:
-        """The UUID of the GPU of a device; empty for one of cores."""
+        """The UUID of the GPU of a device; empty for cores."""
         return self.gpus[number] if self.gpus else ""
 
     def _n_cores(self, number: int) -> int:
@@ -262,4 +283,4 @@ class HostDevices:
 
 
 ALIKE = HostDevices()
-"""Cores of which all are alike."""
+"""Devices that are all single cores."""

@@ -11,7 +11,7 @@ from autoauto.records.target import Target
 from autoauto.records.units import MIB, Precision
 from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.registry import SESSIONS
-from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
+from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption, flag_of
 
 if TYPE_CHECKING:
     from autoauto.targets.host.devices import NamedDevice
@@ -80,13 +80,16 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
         raise BadInput("--device takes devices of this machine, got --dask with other machines; leave one of them out")
     if given is None:
         memory_bytes = None if memory_mib is None else memory_mib * MIB
-        if any(device.n_cores for device in named):
-            if memory_mib is not None:
-                raise BadInput("--device-memory-gib is for like devices; write memory_bytes into a cluster file")
-            return unlike_cluster(named)
-        if named:
-            return gpu_cluster([device.gpu for device in named if device.gpu], memory_bytes)
-        return host_cluster(memory_bytes) if machines is None else remote_cluster(machines, memory_bytes)
+        if machines is not None:
+            return remote_cluster(machines, memory_bytes)
+        if not named:
+            return host_cluster(memory_bytes)
+        gpus = [device.gpu for device in named if device.gpu]
+        if len(gpus) == len(named):
+            return gpu_cluster(gpus, memory_bytes)
+        if memory_mib is not None:
+            raise BadInput("--device-memory-gib is for like devices; write memory_bytes into a cluster file")
+        return unlike_cluster(named)
     if machines is not None:
         check_served(given, machines.machines)
     elif given.machine_size < len(given):
@@ -106,7 +109,9 @@ def _named(options: OptionValues) -> tuple[NamedDevice, ...]:
     """The devices of --device; none without it."""
     from autoauto.targets.host.devices import devices_named
 
-    return () if options["device"] is None else devices_named(options["device"])
+    if options["device"] is None:
+        return ()
+    return devices_named(options["device"])
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
@@ -150,9 +155,9 @@ def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
     """
     from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
 
-    if given := [name for name, value in request.options.items() if value is not None and name != "clients"]:
-        option = f"--{given[0].replace('_', '-')}"
-        raise BadInput(f"a GGUF file is served on the cores of this machine, got {option}; leave it out")
+    for name, value in request.options.items():
+        if value is not None and name != "clients":
+            raise BadInput(f"a GGUF file is served on the cores of this machine, got {flag_of(name)}; leave it out")
     return LlamaCppTarget.of(file, request.options["clients"]), request.cluster
 
 
@@ -164,7 +169,9 @@ def _machines(options: OptionValues) -> DaskMachines | None:
     """
     from autoauto.targets.host.remote.cluster import machines_of
 
-    return None if options["dask"] is None else machines_of(options["dask"])
+    if options["dask"] is None:
+        return None
+    return machines_of(options["dask"])
 
 
 HOST = NamedTarget(

@@ -1,6 +1,6 @@
 """This machine: its clock, its cores (`cores_of`), its name (`identity`), and cached numbers (`MachineCache`).
 
-Whether a core is as fast as it usually is: `SpeedProbe`.
+`SpeedProbe` notices when a core is slower than it typically is.
 
 A hardware thread shares its core with another one. While that one computes for another tenant of the machine, a process
 still has its core all the time, and yet a network takes 1.3 times as long, for seconds (seen on virtual machines with
@@ -19,14 +19,18 @@ import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from platform import python_version
 from time import perf_counter, thread_time_ns
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import cache_dir
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 CLOCK_HZ = 1e9
 """One cycle of a host device is a nanosecond, whatever the CPU's clock is."""
@@ -34,6 +38,7 @@ CLOCK_HZ = 1e9
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 Value = TypeVar("Value")
+Times = TypeVar("Times", bound="DataclassInstance")
 
 
 def cores() -> tuple[tuple[int, ...], ...]:
@@ -48,13 +53,11 @@ def siblings(number: int, topology: Path = _TOPOLOGY) -> set[int]:
         text = (topology / f"cpu{number}" / "topology" / "thread_siblings_list").read_text(encoding="ascii")
     except OSError:
         return {number}
-    return {n for part in text.strip().split(",") for n in _span(part)} | {number}
-
-
-def _span(part: str) -> range:
-    """Read "4" or "4-7" as the kernel writes sets of numbers."""
-    first, _, last = part.partition("-")
-    return range(int(first), int(last or first) + 1)
+    numbers = {number}
+    for part in text.strip().split(","):  # "4" or "4-7"
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 def cores_of(device: int, cores_per_device: int, among: Sequence[tuple[int, ...]] = ()) -> tuple[int, ...]:
@@ -84,7 +87,7 @@ def identity() -> str:
 
 
 class MachineLoad(NamedTuple):
-    """How many programs want to compute, in the mean of a minute, and on how many cores of the machine."""
+    """The mean number of programs in a minute that want to compute, and the cores of the machine."""
 
     load: float
     n_cores: int
@@ -107,22 +110,31 @@ def excess_load() -> MachineLoad | None:
 
 def cpu_model() -> str:
     """The model of the CPU by /proc/cpuinfo, or the architecture when there is none."""
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-        key, _, value = line.partition(":")
-        if key.strip() == "model name":
-            return value.strip()
-    return platform.machine()
+    return kernel_entry("/proc/cpuinfo", "model name") or platform.machine()
 
 
 def cpu_clock_hz() -> float | None:
-    """The highest clock of core 0 where the kernel knows it, else its present one; None where it says neither."""
+    """The highest clock of core 0, or its present clock where the kernel does not know that; None for neither."""
     with suppress(OSError, ValueError):
         return int((_TOPOLOGY / "cpu0" / "cpufreq" / "cpuinfo_max_freq").read_text(encoding="ascii")) * 1e3
-    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+    clock_mhz = kernel_entry("/proc/cpuinfo", "cpu MHz")
+    return None if clock_mhz is None else float(clock_mhz) * 1e6
+
+
+def kernel_entry(path: str, name: str) -> str | None:
+    """The value in the first line "name: value" of a file of the kernel; None where there is no such line."""
+    for line in Path(path).read_text(encoding="utf-8", errors="replace").splitlines():
         key, _, value = line.partition(":")
-        if key.strip() == "cpu MHz":
-            return float(value) * 1e6
+        if key.strip() == name:
+            return value.strip()
     return None
+
+
+def kernel_bytes(path: str, name: str) -> int:
+    """The value in such a line that ends in kB, in bytes."""
+    value = kernel_entry(path, name)
+    assert value is not None, f"{path} has no entry {name}"
+    return 1024 * int(value.split()[0])
 
 
 class MachineCache:
@@ -132,12 +144,24 @@ class MachineCache:
 
     Args:
         name: start of the file name.
-        key_parts: what the numbers depend on besides the machine.
+        key_parts: values on which the numbers depend besides the machine.
     """
 
     def __init__(self, name: str, *key_parts: object) -> None:
         self._name, self._key = name, repr((*key_parts, identity()))
         self._path = cache_dir() / f"{name}-{hashlib.sha256(self._key.encode()).hexdigest()[:16]}.json"
+
+    def times(self, kind: type[Times], measure: Callable[[], Times]) -> Times:
+        """The times in the file, which `measure` measures if there are none; all fields of a `kind` are floats."""
+
+        def times_of(numbers: Mapping[str, Any]) -> Times:
+            return kind(**{field.name: float(numbers[field.name]) for field in fields(kind)})
+
+        times = self.read(times_of)
+        if times is None:
+            times = measure()
+            self.write(asdict(times))
+        return times
 
     def read(self, make: Callable[[Mapping[str, Any]], Value]) -> Value | None:
         """`make(numbers)`; None when there is no file, or when `make` rejects its numbers."""
@@ -168,7 +192,7 @@ rested is faster for a moment. It is not their median, because a slow spell last
 core has been slow for minutes does its slow time become typical."""
 
 N_SAMPLES, SAMPLE_INTERVAL_S = 300, 1.0
-"""How many samples count, and the time between two of them: samples in between are not recorded."""
+"""The number of samples that count, and the time between two of them: samples in between are not recorded."""
 
 PATIENCE_S, MAX_WAIT_RATIO = 10.0, 2.0
 """Maximum time of one wait for a fast core, and maximum ratio of the time of all waits to that of everything else.
@@ -202,12 +226,14 @@ class SpeedProbe:
             self._sample(CALIBRATION_S / N_CALIBRATION_SAMPLES)
 
     def factor(self) -> float:
-        """How many times longer than typical everything takes now; 1 within the normal variation."""
+        """The time that the arithmetic takes now over its typical time; 1 within the normal variation."""
         if not self._patience_s:
             return 1.0
         now_ns = self._sample()
         typical_ns = sorted(self._samples_ns)[int(TYPICAL_QUANTILE * len(self._samples_ns))]
-        return now_ns / typical_ns if now_ns > SLOW_FACTOR * typical_ns else 1.0
+        if now_ns <= SLOW_FACTOR * typical_ns:
+            return 1.0
+        return now_ns / typical_ns
 
     def wait(self) -> bool:
         """Wait until the core is fast, or patience ends; return whether there was a wait.
@@ -216,6 +242,7 @@ class SpeedProbe:
         a busy thread is soon moved to a free one (on a rented machine after 0.1 s, where sleeping took 0.4 s).
         """
         start_s, waited = perf_counter(), False
+        # On a core that stays slow all waits together take at most `MAX_WAIT_RATIO` of the time of the work itself.
         other_s = start_s - self._start_s - self._waited_s
         give_up_s = start_s + self._patience_s + min(0.0, MAX_WAIT_RATIO * other_s - self._waited_s)
         while self.factor() > 1.0 and perf_counter() < give_up_s:
@@ -246,7 +273,7 @@ class SpeedProbe:
 
 
 def seconds_of(variable: str, default_s: float) -> float:
-    """What a variable of the environment sets instead of a default.
+    """The seconds that a variable of the environment sets; the default if it is not set.
 
     Raises:
         BadInput: it is not a number of seconds.

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from mmap import mmap
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from autoauto.processes.channel import Channel
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import Port
 from autoauto.records.units import Array, format_bytes
+from autoauto.targets.host.machine import kernel_bytes
 from autoauto.targets.host.processes import Workers
 from autoauto.targets.host.transport.bounded import memory_of
 
@@ -90,18 +90,12 @@ def data_bytes() -> int:
 
 def status_bytes(entry: str) -> int:
     """An entry of /proc/self/status: "VmData", "VmRSS" (physical memory now), "VmHWM" (its maximum so far)."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith(f"{entry}:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(f"/proc/self/status has no entry {entry}")
+    return kernel_bytes("/proc/self/status", entry)
 
 
 def machine_bytes() -> int:
     """Memory that is free on this machine."""
-    for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise AssertionError("/proc/meminfo has no entry MemAvailable")
+    return kernel_bytes("/proc/meminfo", "MemAvailable")
 
 
 def shared_array(port: Port) -> Array:

@@ -8,16 +8,17 @@ with the worker's traceback as the cause, and the context ends all workers. Shar
 from __future__ import annotations
 
 import os
-import select
 import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from itertools import chain
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.processes.start import UNGUARDED, UNGUARDED_HINT, ChildProcess, Ending
 from autoauto.records.errors import BadInput, WorkerLost
+from autoauto.targets.host.transport.messages import readable
 
 MAX_TRACEBACK_CHARS = 20_000
 """The message of a failing worker must fit into the pipe, because the parent may not be reading."""
@@ -196,10 +197,7 @@ def waiter_of(groups: Sequence[WorkerGroup]) -> Callable[[Iterable[int]], list[i
 
     def ready(descriptors: Iterable[int]) -> list[int]:
         wanted = list(descriptors)
-        poll = select.poll()
-        for descriptor in (*wanted, *(watched for group in groups for watched in group.watched)):
-            poll.register(descriptor, select.POLLIN)
-        events = [descriptor for descriptor, _ in poll.poll()]
+        events = readable(chain(wanted, *(group.watched for group in groups)))
         for group in groups:
             group.check(events)
         return [descriptor for descriptor in wanted if descriptor in events]

@@ -1,4 +1,4 @@
-"""Inputs of the model that a user gives, in a file of NumPy: `InputSamples`, which `read_samples` reads and checks."""
+"""Inputs of the model that a user gives in a file of NumPy: `read_samples` reads and checks `InputSamples`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,23 @@ from autoauto.records.layers import LayerGraph, Port, Source
 from autoauto.records.units import Array
 
 MAX_INPUT_BYTES = 2**30
-"""Of all arrays of a file."""
+"""Maximum size of all arrays of a file."""
 _MALFORMED = (
-    *(ArithmeticError, EOFError, LookupError, MemoryError, RuntimeError, SyntaxError, TypeError, ValueError),
-    *(BadZipFile, lzma.LZMAError, struct.error, tokenize.TokenError, zlib.error),
+    ArithmeticError,
+    BadZipFile,
+    EOFError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    tokenize.TokenError,
+    zlib.error,
 )
-"""What the readers of archives and of the headers of arrays raise at bytes that are none."""
+"""Exceptions of the readers of archives and of headers of arrays, for bytes that are something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +45,10 @@ class InputSamples:
     """Samples of a model's inputs.
 
     Attributes:
-        path: of their file.
-        arrays: by the name of the input, all samples along its batch axis.
-        axes: the batch axis of every input; None where the shape does not depend on the number of samples.
-        digest: of names, types, shapes and elements.
+        path: path of the file.
+        arrays: all samples of every input along its batch axis, by the name of the input.
+        axes: the batch axis of every input; None if the shape does not depend on the number of samples.
+        digest: digest of names, types, shapes and elements.
     """
 
     path: str
@@ -46,7 +57,7 @@ class InputSamples:
     digest: str
 
     def batch(self, ports: Sequence[Port], first: int = 0) -> dict[str, Array]:
-        """The inputs of a micro-batch with the shapes of `ports`: samples from `first` on, after the last the first.
+        """The inputs of a micro-batch with the shapes of `ports`: samples from `first` on, and from the start again.
 
         >>> samples = InputSamples("x.npz", {"x": np.array([[1], [2], [3]])}, {"x": 0}, "")
         >>> [samples.batch([Port("x", (n, 1), "int64")])["x"].ravel().tolist() for n in (2, 5)]
@@ -56,11 +67,13 @@ class InputSamples:
 
     def _repeated(self, port: Port, first: int) -> Array:
         array, axis = self.arrays[port.name], self.axes[port.name]
-        return array if axis is None else array.take(range(first, first + port.shape[axis]), axis, mode="wrap")
+        if axis is None:
+            return array
+        return array.take(range(first, first + port.shape[axis]), axis, mode="wrap")
 
     @property
     def note(self) -> str:
-        """Which samples a micro-batch has."""
+        """A sentence that says which samples a micro-batch has."""
         return (
             f"inputs are those of {self.path}: a micro-batch has its first samples, and where it has more, those again"
         )
@@ -80,9 +93,9 @@ def read_samples(path: str, model: str, ports: Sequence[Port], axes: Mapping[str
     Any number of samples may lie along the batch axis, in all inputs as many.
 
     Args:
-        path: of the file.
-        model: its name, for errors.
-        ports: its inputs, of one sample.
+        path: path of the file.
+        model: name of the model, for errors.
+        ports: inputs of the model, with the shapes of one sample.
         axes: the batch axis of every input, as in `InputSamples`.
 
     Raises:
@@ -96,7 +109,11 @@ def read_samples(path: str, model: str, ports: Sequence[Port], axes: Mapping[str
             f"{path} must have an array for each input of {model} ({', '.join(names)}) and no other, "
             f"{' and '.join(wrong)}; write it with numpy.savez"
         )
-    counts = {port.name: n for port in ports if (n := _n_samples(path, port, axes[port.name], arrays[port.name]))}
+    counts = {}
+    for port in ports:
+        n_samples = _n_samples(path, port, axes[port.name], arrays[port.name])
+        if n_samples is not None:
+            counts[port.name] = n_samples
     if len(set(counts.values())) > 1:
         got = ", ".join(f"{n} for {name}" for name, n in counts.items())
         raise BadInput(f"all inputs in {path} must have as many samples, got {got}; leave the others out")
@@ -152,25 +169,33 @@ def _check_sizes(path: str, file: BinaryIO) -> None:
 
 def _batch_axis(port: Port, other: Port) -> int | None:
     """The axis in which the shapes of an input at two batch sizes differ."""
-    axes = (axis for axis, (a, b) in enumerate(zip(port.shape, other.shape, strict=True)) if a != b)
-    return next(axes, None)
+    for axis, (a, b) in enumerate(zip(port.shape, other.shape, strict=True)):
+        if a != b:
+            return axis
+    return None
 
 
 def _n_samples(path: str, port: Port, axis: int | None, array: Array) -> int | None:
-    """The samples of an array for `port`, which has the shape of one sample; None where none has an axis.
+    """The number of samples of an array for `port`, which has the shape of one sample; None without a batch axis.
 
     Raises:
         BadInput: it has another type or shape, or no sample.
     """
-    shape: list[int | str] = [*port.shape]
-    n, rest = (1, 0) if axis is None or axis >= array.ndim else divmod(array.shape[axis], port.shape[axis])
+    n_samples = None
+    wanted, described = list(port.shape), list(map(str, port.shape))
+    is_whole = True
     if axis is not None:
-        shape[axis] = "samples" if port.shape[axis] == 1 else f"{port.shape[axis]} x samples"
-    wanted = [size * n if index == axis else size for index, size in enumerate(port.shape)]
-    if array.dtype != np.dtype(port.dtype) or rest or [*array.shape] != wanted or n == 0:
+        length = port.shape[axis]
+        n_samples = 1
+        if axis < array.ndim:
+            n_samples, rest = divmod(array.shape[axis], length)
+            is_whole = n_samples > 0 and not rest
+        wanted[axis] = length * n_samples
+        described[axis] = "samples" if length == 1 else f"{length} x samples"
+    if array.dtype != np.dtype(port.dtype) or not is_whole or list(array.shape) != wanted:
         got = f"{array.dtype} of shape [{', '.join(map(str, array.shape))}]"
         raise BadInput(
-            f"input {port.name} in {path} must be {port.dtype} of shape [{', '.join(map(str, shape))}] with a sample "
+            f"input {port.name} in {path} must be {port.dtype} of shape [{', '.join(described)}] with a sample "
             f"or more, got {got}; write it again with numpy.savez"
         )
-    return None if axis is None else n
+    return n_samples

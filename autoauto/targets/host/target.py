@@ -1,4 +1,4 @@
-"""This machine as a target, `HostTarget`: measures layers and runs plans, in processes with a runtime each."""
+"""This machine as a target, `HostTarget`: it measures layers and runs plans, in processes with a runtime each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from math import gcd
 
 from autoauto.records.costs.options import CompileOptions, DeviceSession, SessionOptions
@@ -60,12 +59,12 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     Attributes:
         measurements: all measurements so far, in order.
         samples: inputs on which everything is measured; None where they are made up.
-        load: of this machine when it was opened, where that exceeds its cores.
+        load: load of this machine when the target was opened; None where the cores sufficed for it.
 
     Args:
         source: cuts sub-models out of the model.
-        machines: those of the cluster; by default this machine has all devices.
-        devices: what they are.
+        machines: the machines of the cluster; by default all devices are on this machine.
+        devices: the cores or GPUs that the devices are.
         samples: as above.
         measuring_bytes: memory of a process that measures layers alone; None without a limit.
     """
@@ -97,24 +96,23 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
         GPUs have one runtime. Cores are joined where all devices are cores, and alike.
         """
-        has_cores = self._devices.has_cores
-        default = OnnxRuntimeSession if has_cores else CudaSession
-        own = installed_for(not has_cores) or (default.runtime,)
+        space = dict(RUNS_PLANS.space)
+        if self._devices.has_cores:
+            runtimes = installed_for(gpus=False) or (OnnxRuntimeSession.runtime,)
+        else:
+            runtimes = installed_for(gpus=True) or (CudaSession.runtime,)
+            space |= SPACE_OF_GPUS
+        space |= {"runtime": runtimes, "precision": (Precision.FP32,)}
         return replace(
             RUNS_PLANS,
             one_at_a_time=True,
             period=Period.SERIAL,
             groups=("cores_per_device",) if self._devices == ALIKE else (),
-            stage_replicas=self._machines is None,  # their plans are for a line of like links
-            sessions=tuple(SESSIONS[name] for name in own),
+            stage_replicas=self._machines is None,  # plans with replicas are for a line of like links
+            sessions=tuple(SESSIONS[name] for name in runtimes),
             whole_first=True,
             in_seconds=True,
-            space={
-                **RUNS_PLANS.space,
-                "runtime": own,
-                "precision": (Precision.FP32,),
-                **({} if has_cores else SPACE_OF_GPUS),
-            },
+            space=space,
         )
 
     @property
@@ -131,22 +129,33 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     @property
     def notes(self) -> tuple[str, ...]:
         """Which Dask workers serve the machines of the cluster, which inputs are measured, and which GPUs are idle."""
-        gpus = like_gpus() if self._devices == ALIKE and self._machines is None else ""
-        hint = [f"this machine has GPUs, which are not used; try --device {gpus}"] if gpus else []
-        busy = [] if self.load is None else [f"the machine had {self.load} at the start"]
-        return (*(part.note for part in (self._machines, self.samples) if part is not None), *hint, *busy)
+        notes = []
+        if self._machines is not None:
+            notes.append(self._machines.note)
+        if self.samples is not None:
+            notes.append(self.samples.note)
+        if self._devices == ALIKE and self._machines is None and (gpus := like_gpus()):
+            notes.append(f"this machine has GPUs, which are not used; try --device {gpus}")
+        if self.load is not None:
+            notes.append(f"the machine had {self.load} at the start")
+        return tuple(notes)
 
     def profiled(self, batch_size: int) -> tuple[int, ...]:
         """Powers of two around `batch_size`; times and memory in between are interpolated."""
         high = 1 << (batch_size - 1).bit_length()
-        return (high,) if high == batch_size else (high // 2, high)
+        if high == batch_size:
+            return (high,)
+        return (high // 2, high)
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """Batch size, session and kind of device: limits and proportions of memory matter when a plan runs only."""
+        """Batch size, session and kind of device: limits and proportions of memory matter only when a plan runs."""
         session = self._session(device, options)
-        others = [] if self._devices == ALIKE else [device.name]
-        others += [repr(session.session)] if session.session != HostSession.of(session).plain else []
-        return options.batch_size, str(session.n_threads), session.runtime, str(session.precision), *others
+        parts = [options.batch_size, str(session.n_threads), session.runtime, str(session.precision)]
+        if self._devices != ALIKE:
+            parts.append(device.name)
+        if session.session != HostSession.of(session).plain:
+            parts.append(repr(session.session))
+        return tuple(parts)
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Measure `layers` of `graph` as a separate model; 1 cycle is 1 ns.
@@ -168,18 +177,17 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             measurement = meter.measure(sub_model, layers, given, what)
         self.measurements.append(measurement)
         names = [layer.name for layer in graph.layers[slice(*layers)]]
-        # What a session holds of a GPU includes them.
-        counts_ports = len(names) == 1 and not self._session(device, options).gpu
-        alive_bytes = sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs)) if counts_ports else 0
         name = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        step = ProgramStep(
-            name, round(measurement.times.core_ns * CLOCK_HZ / 1e9), measurement.peak_bytes + alive_bytes
-        )
+        temporary_bytes = measurement.peak_bytes
+        if len(names) == 1 and not self._session(device, options).gpu:  # the memory of a GPU includes them already
+            temporary_bytes += sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs))
+        step = ProgramStep(name, round(measurement.times.core_ns * CLOCK_HZ / 1e9), temporary_bytes)
+        # Small weights fit into pages that the process already has, so their size is a lower bound.
         parameter_bytes = max(measurement.parameter_bytes, _weight_bytes(graph, layers, options))
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
-        """As in `TimesNodes`; the CUDA provider computes after the calls that a session times, so it says nothing.
+        """Implements `TimesNodes`; none on GPUs, since the CUDA provider computes after the calls that a session times.
 
         Raises:
             MissingExtra, Unsupported, BadInput, OutOfMemory, WorkerLost: as in `compile`.
@@ -195,51 +203,61 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     def _refusals(
         self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
     ) -> Iterator[str]:
-        """What errors call some layers. What a runtime refuses, on any number of threads, is not asked of it again.
+        """Within the context layers are measured; the refusal of a runtime, on any number of threads, is remembered.
+
+        Gives the name of the layers for errors.
 
         Raises:
-            Unsupported: the runtime refuses them, or they end its process.
+            Unsupported: the runtime refuses the layers, or they end its process.
             OutOfMemory: they need more memory than there is, or than may be used.
         """
         self._check(options)
         inside, session = graph.layers[slice(*layers)], self._session(device, options)
         names = tuple(layer.name for layer in inside)
-        whole = "this model" if layers == (0, len(graph)) else f"layers {layers}"
         key = names, options.batch_size, session._replace(n_threads=1, session=session.session.on_one_core)
         if key in self._refused:
             raise copy(self._refused[key])
+        if len(names) == 1:
+            title = f"layer {names[0]!r} ({inside[0].op})"
+        elif layers == (0, len(graph)):
+            title = "this model"
+        else:
+            title = f"layers {layers}"
         try:
-            yield whole if len(names) > 1 else f"layer {names[0]!r} ({inside[0].op})"
+            yield title
         except OutOfMemory as error:
-            if self._measuring_bytes is not None and not session.gpu:  # nobody else takes what is missing
+            # Within a limit of its own no other process takes the missing memory, so it would be missing again.
+            if self._measuring_bytes is not None and not session.gpu:
                 self._refused[key] = error
             raise
         except (Unsupported, WorkerLost) as error:
-            if isinstance(error, WorkerLost) and self._machines is not None:
-                raise  # it may be the machine, or the network
-            title = runtime_named(session.runtime).title
-            self._refused[key] = Unsupported(
-                f"{title}: {error}" if isinstance(error, WorkerLost) else str(error), layers
-            )
+            message = str(error)
+            if isinstance(error, WorkerLost):
+                if self._machines is not None:
+                    raise  # it may be the machine, or the network
+                message = f"{runtime_named(session.runtime).title}: {error}"
+            self._refused[key] = Unsupported(message, layers)
             raise copy(self._refused[key]) from error
 
     def _meter_of(
         self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions
     ) -> tuple[SubModel, Meter, Mapping[str, Array]]:
-        """A sub-model, what measures it on a device, and those of its inputs that are given."""
-        n_parts = gcd(options.session.n_parts, options.batch_size)  # of a layer; a plan has as many as streams
+        """A sub-model, the process that measures it on a device, and the inputs of the sub-model that a user gave."""
+        n_parts = gcd(options.session.n_parts, options.batch_size)  # the batch of a plan is a multiple of its streams
         sub_model = cut_in_parts(self._source, graph, layers, options.batch_size, n_parts)
-        inputs = [port for port in sub_model.inputs if self.samples and port.name in self.samples.arrays]
-        given = self.samples.batch(inputs) if self.samples else {}
+        given: Mapping[str, Array] = {}
+        if self.samples is not None:
+            arrays = self.samples.arrays
+            given = self.samples.batch([port for port in sub_model.inputs if port.name in arrays])
         return sub_model, self._open_meter(self._devices.number(device), self._session(device, options)), given
 
     def _session(self, device: Device, options: CompileOptions) -> SessionOptions:
-        """How a device computes."""
+        """The session of a device with these options."""
         _check_session(options)
         return self._devices.session(self._devices.number(device), options)
 
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
-        """As in `Runner`: `race` without anything to compare with."""
+        """Implements `Runner`: a race without a plan to compare with."""
         return self.race(graph, plan, cluster, options, replicas, None)
 
     def race(
@@ -253,10 +271,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     ) -> Run:
         """Run `plan` in `replicas` pipelines side by side, one process a device, until their pace is steady.
 
-        As in `Races` it ends early where it is slower. A run that other processes disturbed is repeated, unless the
-        last such repeat was disturbed as well: then the machine is busy, until a run is undisturbed. The processes of
-        the last few plans stay, loaded, for another run of the same plan. In another format than fp32 its outputs are
-        compared with those in fp32, which are computed once for every batch size.
+        As in `Races` a slower run ends early. A run that other processes disturbed is repeated, unless the last such
+        repeat was disturbed as well: then the machine is busy, until a run is undisturbed. The processes of the last
+        few plans stay, loaded, for another run of the same plan. In another format than fp32 the outputs are compared
+        with the outputs in fp32, which are computed once for every batch size.
 
         Raises:
             MissingExtra: the runtime is not installed.
@@ -267,15 +285,18 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._check(options)
         self._close_meter()  # the stages need the memory and the core of the process that measures
         outputs: dict[str, Array] = {}
-        arguments = self._source, graph, plan, cluster, options, replicas
         stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
+        def make() -> OpenPlan:
+            return OpenPlan(
+                self._source, graph, plan, cluster, options, replicas, self._machines, self._devices, self.samples
+            )
+
         def attempt(worth_per_s: float) -> Run:
-            make = partial(OpenPlan, *arguments, self._machines, self._devices, self.samples)
             if self._machines is None:
                 return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus), worth_per_s)
-            with make() as opened:  # between machines a plan has one stream
+            with make() as opened:  # a plan between machines has one stream only, so it cannot stay open
                 return measured(opened, worth_per_s)
 
         def measured(opened: OpenPlan, worth_per_s: float) -> Run:
@@ -284,7 +305,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         try:
             run = repeat_until_undisturbed(attempt, 1 if self._is_busy else N_ATTEMPTS, best, options.batch_size)
         except BaseException:
-            self._open.drop(key)  # what a broken stream has left in its rings would be taken for the next one
+            self._open.drop(key)  # messages of a broken stream are still in its rings, and would start the next one
             raise
         self._is_busy = not (run.undisturbed or run.ended_early)
         if options.session.computes_in is Precision.FP32:
@@ -297,11 +318,11 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     @property
     def given_inputs(self) -> Callable[[Sequence[Port]], Mapping[str, Array]] | None:
-        """As in `FileRunner`."""
+        """Implements `FileRunner`."""
         return self.samples.batch if self.samples else None
 
     def precisions(self) -> tuple[Precision, ...]:
-        """The formats in which its devices compute with the runtimes that are installed; of several machines none."""
+        """The formats in which its devices compute with the installed runtimes; none for several machines."""
         if self._machines is not None:
             return ()
         if self._devices.has_cores and self._devices.has_gpus:
@@ -311,7 +332,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return tuple(precision for precision in PRECISIONS if precision in known)
 
     def device_sessions(self, options: CompileOptions) -> tuple[DeviceSession, ...]:
-        """As in `FileRunner`."""
+        """Implements `FileRunner`."""
         names = enumerate(self._devices.names)
         return tuple(DeviceSession(name, self._devices.session(number, options)) for number, name in names)
 
@@ -321,21 +342,19 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def _open_meter(self, number: int, session: SessionOptions) -> Meter:
         """The process that measures on a device."""
-        if self._meter_key != (number, session):
-            self._close_meter()
-        if self._meter is None:
-            self._meter, self._meter_key = self._new_meter(number, session), (number, session)
-        return self._meter
-
-    def _new_meter(self, number: int, session: SessionOptions) -> Meter:
-        """On the first machine."""
+        if self._meter is not None and self._meter_key == (number, session):
+            return self._meter
+        self._close_meter()
         if self._devices.has_gpus:
-            self._open.close()  # it would lack their memory
+            self._open.close()  # the memory of a GPU that open plans hold would be missing
         if self._machines is None:
             cores = self._devices.cores(number, session.n_threads)
-            return Meter(cores, session, limit_bytes=self._measuring_bytes)
-        cores = self._devices.cores(number, session.n_threads, self._machines.machines[0].facts.cores)
-        return Meter(cores, session, self._machines.open_first, self._measuring_bytes)
+            self._meter = Meter(cores, session, limit_bytes=self._measuring_bytes)
+        else:
+            cores = self._devices.cores(number, session.n_threads, self._machines.machines[0].facts.cores)
+            self._meter = Meter(cores, session, self._machines.open_first, self._measuring_bytes)
+        self._meter_key = number, session
+        return self._meter
 
     def close(self) -> None:
         """End all processes; the next measurement starts new ones."""
@@ -344,11 +363,11 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     def _close_meter(self) -> None:
         if self._meter is not None:
-            self._meter.__exit__()
+            self._meter.close()
             self._meter = None
 
     def __reduce__(self) -> tuple[type[HostTarget], tuple[object, ...]]:
-        """Without its processes, for another process that measures."""
+        """The target without its processes, for another process that measures."""
         return HostTarget, (self._source, self._machines, self._devices, self.samples, self._measuring_bytes)
 
     def __exit__(self, *_: object) -> None:
@@ -356,10 +375,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
 
 def _check_session(options: CompileOptions) -> HostSession:
-    """The session of options; refuses that of another target.
+    """The session of options.
 
     Raises:
-        BadInput: it is one.
+        BadInput: it is the session of another target.
     """
     if not isinstance(options.session, HostSession):
         raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
@@ -367,6 +386,6 @@ def _check_session(options: CompileOptions) -> HostSession:
 
 
 def _weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> int:
-    """Size of the weights as stored, a lower bound: small ones fit into pages that the process already has."""
+    """Size of the weights of some layers as the file stores them."""
     weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
     return sum(graph.tensors[index].n_bytes(1, options.weight_precision) for index in weights)

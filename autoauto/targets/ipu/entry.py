@@ -79,7 +79,7 @@ def _check_operators(names: Sequence[str], graph: LayerGraph) -> None:
 
 
 def _format_notes(graph: LayerGraph, precision: Precision) -> tuple[str, ...]:
-    """In which format the model is computed, where its file has another one."""
+    """A sentence that names the format of the computation if the file has another one."""
     own = {Precision.FP16: ("float16",), Precision.FP32: ("float32",)}.get(precision, ())
     if not graph.formats or graph.formats == own:
         return ()

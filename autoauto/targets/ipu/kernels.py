@@ -142,8 +142,9 @@ def _row_cycles(precision: Precision) -> int:
 
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
-    single = precision is Precision.FP32
-    many_rows, two_rows, one_row = (22 + 8 * rows, 46, 47) if single else (18 + 4 * rows, 34, 25)
+    many_rows, two_rows, one_row = 18 + 4 * rows, 34, 25
+    if precision is Precision.FP32:
+        many_rows, two_rows, one_row = 22 + 8 * rows, 46, 47
     few_rows = np.where(np.equal(rows, 2), two_rows, one_row)
     return np.where(np.greater_equal(rows, 3), many_rows, few_rows).astype(np.float64)
 
@@ -191,7 +192,8 @@ def convolution(
     share = ceil_div(lines * width, WORKERS)
     worker = 18 + 16 * _lines_a_worker(lines) + _row_cycles(precision) * share
     position = 12 + load_cycles + 18 + WORKERS * worker
-    zeros = 12 + WORKERS * panels[1] * (5 + (8 if precision is Precision.FP32 else 4) * share)
+    store_cycles = 8 if precision is Precision.FP32 else 4
+    zeros = 12 + WORKERS * panels[1] * (5 + store_cycles * share)
     return zeros + 179 + panels[0] * (14 + panels[1] * (14 + taps[0] * (14 + taps[1] * position)))
 
 
@@ -228,9 +230,11 @@ def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, prec
     1800.0
     """
     worker = 0.0
-    for inner in (loop(name, precision) for name in loops):
+    for name in loops:
+        inner = loop(name, precision)
         worker += inner.cycles * float(ceil_div(n_elements, WORKERS * inner.elements))
-    return (BINARY_LAUNCH_CYCLES if n_operands > 1 else UNARY_LAUNCH_CYCLES) + WORKERS * worker
+    launch = BINARY_LAUNCH_CYCLES if n_operands > 1 else UNARY_LAUNCH_CYCLES
+    return launch + WORKERS * worker
 
 
 def gelu(n_elements: int) -> int:
@@ -258,8 +262,11 @@ def _gelu_worker(n_pairs: int, launch: int, block: int, pair: int, tail: int) ->
     if n_pairs <= 0:
         return 0
     blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))
+    cycles = launch + blocks * block
     rest = max(n_pairs - 8 * WORKERS * blocks, 0)
-    return launch + blocks * block + (tail + rest * pair if rest else 0)
+    if rest:
+        cycles += tail + rest * pair
+    return cycles
 
 
 def softmax(rows: float, keys: float, precision: Precision) -> float:
@@ -291,8 +298,11 @@ def layernorm(rows: float, width: float, precision: Precision) -> float:
     (6732.0, 2733.0)
     """
     width = width * _half_widths(precision)
-    apply = 66 + 72 * float(ceil_div(width, 24)) if width % 4 == 0 else 60 * float(ceil_div(width, 12))
-    return 129 + rows * ((1329 if _in_vectors(width) else 1200) + _statistics(width) + apply)
+    launches = 1329 if _in_vectors(width) else 1200
+    apply = 60 * float(ceil_div(width, 12))
+    if width % 4 == 0:
+        apply = 66 + 72 * float(ceil_div(width, 24))
+    return 129 + rows * (launches + _statistics(width) + apply)
 
 
 def _in_vectors(width: float) -> bool:

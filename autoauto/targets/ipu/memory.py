@@ -40,7 +40,7 @@ _CODE = frozenset({"vertexCode", "controlCode", "hostExchangeCode", EXCHANGE_COD
 
 
 class Codelet(NamedTuple):
-    """What one codelet needs on a tile.
+    """The memory of one codelet on a tile.
 
     Attributes:
         code_bytes: such that a layer of BERT-large needs its 5351 and a dense layer with bias 2422
@@ -242,7 +242,7 @@ def _codelet(name: str) -> Codelet:
 
 
 class _Program(NamedTuple):
-    """What the codelets of a layer need on a tile.
+    """The memory and steps of the codelets of a layer on a tile.
 
     Attributes:
         code_bytes: shared keys, with the code of each.

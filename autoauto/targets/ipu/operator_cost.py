@@ -1,6 +1,6 @@
 """The input and the result of a cost rule: a layer in its `OperatorContext`, and its `OperatorCost`.
 
-Relayouts that a neighbour saves, `relayout_cycles`: layers write as their readers in the same program read.
+`relayout_cycles` leaves out relayouts that a neighbour saves: layers write as their readers in the same program read.
 """
 
 from __future__ import annotations
@@ -36,14 +36,19 @@ class CompilerSettings:
     erf_gelu: bool = False
 
     def __str__(self) -> str:
-        """What differs from the defaults, for a target's version.
+        """The settings that differ from the defaults, for a target's version.
 
         >>> str(CompilerSettings()), str(CompilerSettings(Precision.FP32, frozenset({"Gelu"}), erf_gelu=True))
         ('', ' partials fp32 float Gelu erf_gelu')
         """
-        partials = "" if self.partials is Precision.FP16 else f" partials {self.partials}"
-        operators = f" float {','.join(sorted(self.float_operators))}" if self.float_operators else ""
-        return partials + operators + " erf_gelu" * self.erf_gelu
+        text = ""
+        if self.partials is not Precision.FP16:
+            text += f" partials {self.partials}"
+        if self.float_operators:
+            text += f" float {','.join(sorted(self.float_operators))}"
+        if self.erf_gelu:
+            text += " erf_gelu"
+        return text
 
 
 DEFAULT_SETTINGS = CompilerSettings()
@@ -66,7 +71,7 @@ class Family(StrEnum):
 class Relayout(NamedTuple):
     """Cycles to bring one operand, by its tensor index, into the layout that the layer reads.
 
-    They are not spent when the layer that wrote the operand left it in that layout.
+    They are not spent when the layer that wrote the operand wrote it in that layout.
     """
 
     tensor: int
@@ -74,18 +79,18 @@ class Relayout(NamedTuple):
 
 
 class OperatorCost(NamedTuple):
-    """What one layer, or one pass over data, costs on the tiles.
+    """The cost of one layer, or of one pass over data, on the tiles.
 
     Attributes:
         family: decides code, state and layout.
-        exchange_cycles: syncs and bytes between tiles.
-        compute_cycles: of the fullest tile.
+        exchange_cycles: cycles of syncs and of bytes between tiles.
+        compute_cycles: compute cycles of the fullest tile.
         codelets: vertices that it needs; equal names are stored once a tile.
         n_tiles: tiles that compute.
         n_sources: tiles that the fullest tile receives from, over all exchanges.
         working_bytes: temporaries of the operator on all tiles.
         follows: the tensor whose layout the output keeps, -1 when the operator lays it out itself.
-        relayouts: of operands; a neighbour in the same program may make them needless.
+        relayouts: relayouts of operands; a neighbour in the same program may make them needless.
         within_bound: False when a product was planned without the bound on temporaries.
         binding_below_bytes: any bound of so many bytes or more on the temporaries of a tile gives the same cost.
     """
@@ -108,7 +113,7 @@ class OperatorCost(NamedTuple):
         return self.exchange_cycles + self.compute_cycles
 
     def of_tensors(self, numbers: Mapping[int, int]) -> OperatorCost:
-        """The cost of a layer alike: of the tensors that `numbers` gives for each tensor of the first."""
+        """The cost of a like layer, which has the tensor `numbers[i]` where this one has tensor i."""
         if self.follows < 0 and not self.relayouts:
             return self
         relayouts = tuple(relayout._replace(tensor=numbers[relayout.tensor]) for relayout in self.relayouts)
@@ -153,13 +158,17 @@ class OperatorContext(NamedTuple):
 
     @property
     def alike(self) -> object:
-        """Equal for layers of one graph that cost the same, but for the indices of their tensors (`OperatorCost`)."""
-        described = [
-            (tensor.shape, tensor.batch_axis, tensor.dtype, self.is_activation(index)) if index >= 0 else None
-            for index in self.tensors
-            for tensor in (self.graph.tensors[index],)
-        ]
-        return self.layer.kind, tuple(map(self.tensors.index, self.tensors)), *described
+        """A key that layers of one graph share if they cost the same, but for the indices of their tensors."""
+        tensors = self.tensors
+        described: list[object] = []
+        for index in tensors:
+            if index < 0:
+                described.append(None)
+                continue
+            tensor = self.graph.tensors[index]
+            described.append((tensor.shape, tensor.batch_axis, tensor.dtype, self.is_activation(index)))
+        repeats = tuple(map(tensors.index, tensors))  # the first position of each tensor, which may occur twice
+        return self.layer.kind, repeats, *described
 
     @property
     def precision(self) -> Precision:
@@ -207,7 +216,7 @@ class OperatorContext(NamedTuple):
 
     @property
     def present(self) -> tuple[int, ...]:
-        """The operands that are there, as tensor indices, without repeats."""
+        """The operands that are not omitted, as tensor indices, without repeats."""
         return tuple(dict.fromkeys(index for index in self.layer.operands if index >= 0))
 
     def n_bytes(self, index: int) -> int:
@@ -224,7 +233,7 @@ class OperatorContext(NamedTuple):
         return sum(self.n_bytes(index) for index in self.layer.outputs)
 
     def is_activation(self, index: int) -> bool:
-        """Whether an operand is computed or fed, not a constant; views of constants are constants."""
+        """True if an operand is computed or fed; False for constants, and for views of constants."""
         tensor = self.graph.tensors[index]
         return index in self.layer.inputs or tensor.producer >= 0 or tensor.batch_axis is not None
 
@@ -256,7 +265,7 @@ def size(shape: Shape) -> int:
 
 
 CostRule = Callable[[OperatorContext], OperatorCost]
-"""What a layer of some operators costs."""
+"""Gives the cost of a layer; a rule is for some operators."""
 
 
 def by_operator(operators: Mapping[CostRule, str]) -> dict[str, CostRule]:
@@ -287,25 +296,28 @@ def relayout_cycles(graph: LayerGraph, layers: LayerRange, costs: Sequence[Opera
     left_cycles: dict[int, int] = {}
 
     def made_by(tensor: int) -> int:
-        return maker.get(graph.tensors[tensor].producer, _OUTSIDE) if tensor >= 0 else _OUTSIDE
-
-    def charge(cost: OperatorCost, relayout: Relayout) -> int:
-        source = made_by(relayout.tensor)
-        if source == _OUTSIDE or not _suits(cost, costs[source - layers.start], source == made_by(cost.follows)):
-            return relayout.cycles
-        saved = min(relayout.cycles, left_cycles[source])
-        left_cycles[source] -= saved
-        return relayout.cycles - saved
+        if tensor < 0:
+            return _OUTSIDE
+        return maker.get(graph.tensors[tensor].producer, _OUTSIDE)
 
     charged = []
     for index, cost in zip(range(*layers), costs, strict=True):
-        charged.append(sum(charge(cost, relayout) for relayout in cost.relayouts))
+        n_cycles = 0
+        for relayout in cost.relayouts:
+            n_cycles += relayout.cycles
+            source = made_by(relayout.tensor)
+            if source != _OUTSIDE and _suits(cost, costs[source - layers.start], source == made_by(cost.follows)):
+                saved = min(relayout.cycles, left_cycles[source])
+                left_cycles[source] -= saved
+                n_cycles -= saved
+        charged.append(n_cycles)
         maker[index] = made_by(cost.follows) if cost.follows >= 0 else index
         left_cycles[index] = cost.cycles
     return charged
 
 
 def _suits(reader: OperatorCost, source: OperatorCost, same_maker: bool) -> bool:
+    """True if a layer reads what the layer `source` wrote without a relayout."""
     if reader.family is Family.ELEMENTWISE:
         return same_maker
     return source.family in _WRITES_PANELS

@@ -44,7 +44,7 @@ IO_TILES = Knob(
 
 @dataclass(frozen=True, slots=True)
 class IpuSession(Session):
-    """How the compiler of IPUs lays out layers.
+    """The way in which the compiler of IPUs lays out layers.
 
     Attributes:
         memory_proportion: Poplar's `availableMemoryProportion`, a bound on temporary memory [poplar-docs]; those of all
@@ -71,7 +71,7 @@ class IpuSession(Session):
 
     @override
     def hardware(self, cluster: Cluster) -> Cluster:
-        """Its io tiles leave fewer to compute, and the host's links transfer meanwhile."""
+        """The cluster without the io tiles, whose host links transfer while the other tiles compute."""
         if not self.io_tiles:
             return cluster
         from autoauto.targets.ipu.io_tiles import with_io_tiles
@@ -85,7 +85,9 @@ class IpuSession(Session):
 
     @override
     def on_device(self, device: int) -> Self:
-        return replace(self, memory_proportion=self.proportions[device]) if self.differs_by_device else self
+        if not self.differs_by_device:
+            return self
+        return replace(self, memory_proportion=self.proportions[device])
 
     @override
     def of_devices(self, sessions: Sequence[Self]) -> Self:
@@ -110,7 +112,7 @@ class IpuSession(Session):
 
     @property
     def common(self) -> IpuSession:
-        """Poplar's default: whatever bound is asked for, ranges are sampled with that one."""
+        """The session with Poplar's default bound, with which ranges are sampled whatever bound is asked for."""
         return replace(self, memory_proportion=POPLAR_MEMORY_PROPORTION)
 
     @override

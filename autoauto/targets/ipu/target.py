@@ -90,13 +90,17 @@ class IpuTarget:
         kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
         alive = live_bytes(graph, layers, costs, options, dict.fromkeys(after.stashed, layers.stop))
         steps = _steps(graph, layers, costs, relayout_cycles(graph, layers, costs), alive, device.n_tiles)
-        last_segment = steps[after.again.last_segment - layers.start :] if options.training else []
+        last_segment_cycles = 0
+        if options.training:
+            last_segment = chain.from_iterable(steps[after.again.last_segment - layers.start :])
+            last_segment_cycles = sum(step.cycles for step in last_segment)
+        all_costs = (*costs, *after.costs)
         compiled = CompiledRange(
             steps=tuple(chain.from_iterable(steps)),
             backward_cycles=after.cycles,
-            shared=shared_bytes((*kinds, *after.kinds), (*costs, *after.costs), device.n_tiles),
+            shared=shared_bytes((*kinds, *after.kinds), all_costs, device.n_tiles),
             exclusive={
-                **program_bytes((*costs, *after.costs)),
+                **program_bytes(all_costs),
                 **weight_bytes(graph, layers, costs, options, device.n_tiles),
                 **after.exclusive,
             },
@@ -105,8 +109,8 @@ class IpuTarget:
             backward_temporary_bytes=after.temporary_bytes,
             checkpoint_bytes=after.again.checkpoint_bytes,
             recompute_temporary_bytes=after.again.temporary_bytes,
-            last_segment_cycles=sum(step.cycles for step in chain.from_iterable(last_segment)),
-            binding_below_bytes=max(cost.binding_below_bytes for cost in (*costs, *after.costs)),
+            last_segment_cycles=last_segment_cycles,
+            binding_below_bytes=max(cost.binding_below_bytes for cost in all_costs),
         )
         memory_bytes = compiled_bytes(compiled)
         check_code(layers, memory_bytes, device)
@@ -125,7 +129,7 @@ class IpuTarget:
         return weight_update_cycles(graph, device, options, update)
 
     def step_overhead(self, clock_hz: float, update: WeightUpdate) -> StepOverhead:
-        """What a step of training costs once besides its bytes and its passes."""
+        """The cost of a step of training that is spent once, besides its bytes and its passes."""
         return step_overhead(self.framework, clock_hz, update)
 
 
@@ -139,20 +143,20 @@ def _outline(
 ) -> CompiledRange:
     """A program that does not fit with one subgraph for equal layers: less code, but every call copies its weights.
 
-    PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). What it saves is a category of its own,
-    below 0, so that the others stay those of the layers.
+    PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). The saved bytes are a category of their
+    own, below 0, so that the other categories stay the sums over layers.
     """
     saved_bytes = outlined_bytes(graph, layers, costs, options)
     if saved_bytes <= 0:
         return compiled
-    copies = (
-        ProgramStep(f"{layer.name}/copy", round(float(copy(n_bytes / device.n_tiles))), 0)
-        for layer, n_bytes in zip(
-            graph.layers[slice(*layers)], outlined_weight_bytes(graph, layers, options), strict=True
-        )
-        if n_bytes
-    )
-    return replace(compiled, steps=(*compiled.steps, *copies), exclusive={**compiled.exclusive, OUTLINED: -saved_bytes})
+    steps = list(compiled.steps)
+    weights = outlined_weight_bytes(graph, layers, options)
+    for layer, n_bytes in zip(graph.layers[slice(*layers)], weights, strict=True):
+        if n_bytes:
+            copy_cycles = round(float(copy(n_bytes / device.n_tiles)))
+            steps.append(ProgramStep(f"{layer.name}/copy", copy_cycles, 0))
+    exclusive = {**compiled.exclusive, OUTLINED: -saved_bytes}
+    return replace(compiled, steps=tuple(steps), exclusive=exclusive)
 
 
 def operator_costs(
@@ -162,18 +166,20 @@ def operator_costs(
     options: CompileOptions,
     settings: CompilerSettings = DEFAULT_SETTINGS,
 ) -> list[OperatorCost]:
-    """The cost of every layer of a range, without its neighbours; `OperatorCost.within_bound`: the bound was met."""
+    """The cost of every layer of a range, whatever its neighbours are."""
     contexts = [OperatorContext(graph, layer, device, options, settings) for layer in graph.layers[slice(*layers)]]
     if len(contexts) == 1:
         return [forward_cost(contexts[0])]
+    # Models repeat their layers, so each is priced once: the first of those that are alike.
     first: dict[object, OperatorContext] = {}
     firsts = [first.setdefault(context.alike, context) for context in contexts]
     prepare(first.values())
     of_first = {id(context): forward_cost(context) for context in first.values()}
-    return [
-        of_first[id(alike)].of_tensors(dict(zip(alike.tensors, context.tensors, strict=True)))
-        for alike, context in zip(firsts, contexts, strict=True)
-    ]
+    costs = []
+    for alike, context in zip(firsts, contexts, strict=True):
+        numbers = dict(zip(alike.tensors, context.tensors, strict=True))
+        costs.append(of_first[id(alike)].of_tensors(numbers))
+    return costs
 
 
 def _steps(

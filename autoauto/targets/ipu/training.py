@@ -25,7 +25,7 @@ from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles,
 
 
 class Recomputation(NamedTuple):
-    """What a range needs that computes its forward pass again.
+    """The memory of a range that computes its forward pass again.
 
     Attributes:
         checkpoint_bytes: bytes that a micro-batch stashes at checkpoints, without the inputs of the range.

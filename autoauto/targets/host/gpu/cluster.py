@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -74,15 +74,7 @@ class Copier(NamedTuple):
 def gpu_link_times(gpu: Gpu) -> GpuLinkTimes:
     """The times of a GPU, from the cache folder where this machine has measured them before."""
     cache = MachineCache("gpu-links", VERSION, gpu.name, gpu.driver)
-    times = cache.read(_from_numbers)
-    if times is None:
-        times = _measure(gpu)
-        cache.write(asdict(times))
-    return times
-
-
-def _from_numbers(numbers: Mapping[str, Any]) -> GpuLinkTimes:
-    return GpuLinkTimes(**{name: float(numbers[name]) for name in GpuLinkTimes.__dataclass_fields__})
+    return cache.times(GpuLinkTimes, lambda: _measure(gpu))
 
 
 def _measure(gpu: Gpu) -> GpuLinkTimes:
@@ -103,7 +95,7 @@ def _copy_in_worker(connection: Channel, uuid: str, cores: tuple[int, ...], ring
         pinned = True
     except BadInput:
         pinned = False
-    address = driver.allocate(MESSAGE_BYTES)
+    address = driver.allocate(MESSAGE_BYTES)  # freed with the process
     copier = Copier(lambda array: driver.to_gpu(address, array), lambda array: driver.from_gpu(array, address))
     connection.send(copy_times(copier, np.frombuffer(ring.reserve(), np.uint8), pinned=pinned))
 

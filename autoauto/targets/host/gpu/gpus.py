@@ -12,7 +12,7 @@ from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.records.units import MIB
 
 GPU_PREFIX = "cuda:"
-"""Of the name of a GPU, before its number, as in PyTorch."""
+"""The name of a GPU before its number, as in PyTorch."""
 _FIELDS = ("uuid", "name", "memory.total", "clocks.max.sm", "compute_cap", "driver_version")
 _TIMEOUT_S = 60.0
 """The first call after a start of the machine loads the driver, which takes seconds."""
@@ -24,13 +24,13 @@ class Gpu(NamedTuple):
     """A GPU.
 
     Attributes:
-        number: the one after "cuda:", among those that this process may use.
-        uuid: by which a process is given this GPU and no other.
-        name: of the product.
-        memory_bytes: all of it; a part may be reserved.
-        clock_hz: the highest clock of its multiprocessors; 0 where it is not known.
-        compute_capability: as (major, minor); (0, 0) where it is not known.
-        driver: its version.
+        number: the number after "cuda:", among the GPUs that this process may use.
+        uuid: the name by which a process is given this GPU and no other.
+        name: name of the product.
+        memory_bytes: all memory; a part may be reserved.
+        clock_hz: the highest clock of its multiprocessors; 0 if it is not known.
+        compute_capability: as (major, minor); (0, 0) if it is not known.
+        driver: version of the driver.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Gpu(NamedTuple):
 
 
 def nvidia_smi(arguments: Sequence[str]) -> str | None:
-    """What nvidia-smi prints; None where it is not installed.
+    """The text that nvidia-smi prints; None if it is not installed.
 
     Raises:
         BadInput: it fails, for example because the driver is not loaded.
@@ -73,16 +73,16 @@ def nvidia_smi(arguments: Sequence[str]) -> str | None:
 
 
 def gpus(ask: Ask = nvidia_smi) -> tuple[Gpu, ...]:
-    """The GPUs that this process may use, numbered in the order of their places on the bus; none without nvidia-smi.
+    """The GPUs that this process may use, numbered in their order on the bus; none without nvidia-smi.
 
-    Where CUDA_VISIBLE_DEVICES is set they are those that it names, by number or by the beginning of the UUID, in its
-    order and up to the first that is not there [cuda-environment].
+    CUDA_VISIBLE_DEVICES, if it is set, names them by number or by the beginning of the UUID, in its order and up to the
+    first that is not there [cuda-environment].
 
     Raises:
         BadInput: nvidia-smi fails, or prints something else.
     """
     text = ask([f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"])
-    rows = [] if text is None else [line for line in text.splitlines() if line.strip()]
+    rows = [line for line in (text or "").splitlines() if line.strip()]
     detected = [_gpu(number, line) for number, line in enumerate(rows)]
     return tuple(gpu._replace(number=number) for number, gpu in enumerate(_visible(detected)))
 
@@ -95,8 +95,10 @@ def _visible(detected: Sequence[Gpu]) -> list[Gpu]:
     for word in map(str.strip, text.split(",")):
         if not word:
             break
-        is_number = word.isascii() and word.isdigit()
-        matches = [gpu for gpu in detected if (gpu.number == int(word) if is_number else gpu.uuid.startswith(word))]
+        if word.isascii() and word.isdigit():
+            matches = [gpu for gpu in detected if gpu.number == int(word)]
+        else:
+            matches = [gpu for gpu in detected if gpu.uuid.startswith(word)]
         if len(matches) != 1:
             break
         chosen += matches
@@ -161,18 +163,18 @@ def used_bytes(uuid: str, ask: Ask = nvidia_smi) -> int:
 
 
 def gpu_links(ask: Ask = nvidia_smi) -> dict[tuple[int, int], str]:
-    """How two GPUs are connected, in the words of `nvidia-smi topo -m`, for example "NV18" or "PHB"; by their numbers.
+    """The connection of every two GPUs in the words of `nvidia-smi topo -m`, for example "NV18" or "PHB".
 
-    The numbers are those of nvidia-smi, hence of all GPUs of the machine.
+    The keys are numbers of nvidia-smi, hence of all GPUs of the machine.
     """
     text = re.sub(r"\x1b\[\d*m", "", ask(["topo", "-m"]) or "")  # the first line is underlined
-    rows = [line.split() for line in text.splitlines()]
-    header = next((row for row in rows if row[:1] == ["GPU0"] and "X" not in row[1:2]), [])
-    columns = [word for word in header if word.startswith("GPU") and word[3:].isdigit()]
-    return {
-        (int(row[0][3:]), int(column[3:])): word
-        for row in rows
-        if row and row[0] in columns and row is not header
-        for column, word in zip(columns, row[1:], strict=False)
-        if word != "X"
-    }
+    columns: list[str] = []
+    links = {}
+    for words in map(str.split, text.splitlines()):
+        if not columns and words[:1] == ["GPU0"] and "X" not in words[1:2]:  # the header has no connections
+            columns = [word for word in words if word.startswith("GPU") and word[3:].isdigit()]
+        elif words and words[0] in columns:
+            for column, word in zip(columns, words[1:], strict=False):
+                if word != "X":
+                    links[int(words[0][3:]), int(column[3:])] = word
+    return links

@@ -1,4 +1,4 @@
-"""What makes measurements on this machine slower than they could be, said before they begin: `MachineState`.
+"""Reasons why measurements on this machine are slow, which are printed before they begin: `MachineState`.
 
 cores of the machine     ████████████████   os.cpu_count
 affinity                 ████████           what this process may use
@@ -42,13 +42,13 @@ class MachineState(NamedTuple):
 
     @property
     def threads_text(self) -> str:
-        """How many threads compute, and why not more."""
+        """The number of threads that compute, and why there are not more, in words."""
         quota = "no quota" if self.quota_cores is None else f"a quota of {self.quota_cores:.3g}"
         return f"at most {self.n_threads} threads compute, on {self.n_allowed} of {self.n_cores} cores, with {quota}"
 
     @property
     def warnings(self) -> Iterator[str]:
-        """What disturbs measurements, a sentence without a stop each."""
+        """The disturbances of measurements, a sentence without a full stop each."""
         if self.load is not None:
             times = self.load.load / self.load.n_cores
             yield (

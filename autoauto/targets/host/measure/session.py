@@ -113,15 +113,16 @@ class OpenModel:
 
     @property
     def limits_process(self) -> bool:
-        """Whether a limit of this process bounds the session's memory."""
+        """True if a limit of this process bounds the session's memory."""
         return self._runtime.limits_process
 
     def is_memory_error(self, error: Exception) -> bool:
-        """Whether an exception of a run says that an allocation failed."""
+        """True if an exception of a run means that an allocation failed."""
         return self._runtime.is_memory_error(error)
 
     def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Inputs, given or made up, and arrays for the outputs."""
+        # Lengths of other inputs are made up to fit them, so all that are made up are made together.
         inputs = examples([port for port in self._inputs if port.name not in self._given])
         for port in self._inputs:
             if port.name in self._given:

@@ -75,7 +75,7 @@ class RunTimes(NamedTuple):
 
     @property
     def busy(self) -> bool:
-        """Whether other processes had the cores during the runs."""
+        """True if other processes had the cores during the runs."""
         return self.wall_ns > BUSY_RATIO * self.core_ns
 
 
@@ -83,11 +83,11 @@ class SubModelPorts(NamedTuple):
     """A request to measure the sub-model that lies in the shared file.
 
     Attributes:
-        inputs, outputs: of the sub-model.
+        inputs, outputs: inputs and outputs of the sub-model.
         one_session: whether one session is enough, as for many layers, among which chance evens out.
-        given: of the inputs, those that are not made up but lie in another shared file.
-        times_nodes: whether the answer is the times of its nodes by the runtime itself, and nothing else.
-        limit_bytes: what the measurement may take, inputs and outputs with it; None without a limit.
+        given: the inputs that are not made up but lie in another shared file.
+        times_nodes: whether the answer is only the times of its nodes by the runtime itself.
+        limit_bytes: limit of the memory of the measurement with inputs and outputs; None without a limit.
     """
 
     inputs: tuple[Port, ...]
@@ -115,10 +115,10 @@ class Measurement(NamedTuple):
 
 
 class FailedMeasurement(NamedTuple):
-    """The runtime does not run a sub-model.
+    """The answer if the runtime does not run a sub-model.
 
     Attributes:
-        refusal: what it does not do.
+        refusal: what the runtime does not do, and why.
         is_memory_error: whether an allocation failed.
     """
 
@@ -156,7 +156,8 @@ def serve(
     load = partial(OpenModel, file, idle.inputs, idle.outputs, options, arena=True)
     file.write(idle.content)
     with runtime.exclusively(options):
-        first, *others = (load() for _ in range(1 + N_EMPTY))
+        first = load()
+        others = [load() for _ in range(N_EMPTY)]
     probe = SpeedProbe()
     core_ns = _time(load, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
@@ -165,12 +166,11 @@ def serve(
     connection.send(None)
     while True:
         try:
-            ports = connection.recv()
+            ports: SubModelPorts = connection.recv()
         except EOFError:  # the parent has ended
             return
         try:
             with runtime.exclusively(options):
-                inputs = arrays_in(given, ports.given) if ports.given else NONE_GIVEN
                 open_session = partial(
                     OpenModel,
                     file,
@@ -179,7 +179,7 @@ def serve(
                     options,
                     arena=True,
                     limit_bytes=ports.limit_bytes,
-                    given=inputs,
+                    given=arrays_in(given, ports.given) if ports.given else NONE_GIVEN,
                 )
                 empty.tidy()
                 with _limited(ports, file, options):
@@ -230,7 +230,7 @@ def _measurement(
     if one_session:
         times = time_runs(session.example_run(), probe, session.cpu_time_ns, is_warm=True)
     else:
-        del session
+        del session  # its memory would be in the way of the sessions that are timed
         times = _time(load, probe)
     return Measurement(
         times=times._replace(core_ns=max(times.core_ns - empty.core_ns, 0.0)),
@@ -323,4 +323,6 @@ def spread_line(measurements: Sequence[Measurement]) -> str:
         f"{len(measurements)} measurements; half of their repeats lie within {100 * median(spreads):.1f} % of the "
         f"median, {100 * spreads[-1]:.1f} % in the worst"
     )
-    return f"{line}; other processes had the core during {n_busy}, try again on an idle machine" if n_busy else line
+    if n_busy:
+        line += f"; other processes had the core during {n_busy}, try again on an idle machine"
+    return line

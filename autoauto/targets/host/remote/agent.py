@@ -1,11 +1,11 @@
-"""The process that starts and ends a run's processes on another machine: `agent`.
+"""The process that starts and ends a run's processes on another machine: `agent`, with an `Agent`.
 
                     Dask worker ──▶ guard ──▶ agent ──▶ stage 0 ──ring──▶ stage 1
                                                 ▲                           │
     the search ─── requests, messages, over TCP ╯                           ╰── TCP ──▶ a stage of the next machine
 
-The agent serves one run. It performs the requests of the process that dials it, and hands on what its workers send. It
-ends with the connection, and the guard ends with it all that it started; so does the end of the Dask worker.
+The agent serves one run. It performs the requests of the process that dials it, and hands on the messages of its
+workers. It ends with the connection or with the Dask worker, and the guard then ends all that it started.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import pickle
 import select
 import threading
 import traceback
-from collections.abc import Callable
 from time import perf_counter_ns
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from autoauto.processes.channel import Channel
 from autoauto.targets.host.memory_budget import ENVIRONMENT
@@ -28,14 +27,14 @@ from autoauto.targets.host.transport.tcp import CONTROL, Gate, TcpReader, TcpWri
 
 
 class RemoteReference:
-    """Stands for an object that an agent has, by its number: in arguments of a process there it becomes the object."""
+    """The number of an object of an agent; in the arguments of a process there the object takes its place."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
 
 def dumps(call: object) -> bytes:
-    """Pickle a call, with the numbers of objects that the agent has."""
+    """Pickle a call in which a `RemoteReference` is only its number."""
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, thing: Any) -> int | None:
@@ -49,21 +48,50 @@ def dumps(call: object) -> bytes:
 class Agent:
     """The objects and workers of a run on this machine.
 
+    Its methods with arguments that can be pickled are requests: the process that dials it names the method to call
+    (`RemoteMachine.ask`), and gets what the method returns, unless that is None.
+
     Attributes:
+        workers: the workers that it started.
         running: the number of every worker that may send more, by the descriptor of its channel.
     """
 
     def __init__(self, workers: Workers, gate: Gate, token: bytes) -> None:
-        self.workers, self.gate, self.token = workers, gate, token
-        self.objects: dict[int, Any] = {}
+        self.workers = workers
         self.running: dict[int, int] = {}
+        self._gate, self._token = gate, token
+        self._objects: dict[int, Any] = {}
+
+    def write_file(self, number: int, content: bytes, is_first: bool) -> None:
+        """Write the file with a number, which is made if there is none, or append to it."""
+        if number not in self._objects:
+            self._objects[number] = SubModelFile()
+        if is_first:
+            self._objects[number].write(content)
+        else:
+            self._objects[number].append(content)
+
+    def open_ring(self, number: int, n_slots: int, slot_bytes: int) -> None:
+        """Make a ring between two processes of this machine."""
+        self._objects[number] = Ring.create(n_slots, slot_bytes)
+
+    def open_reader(self, number: int, n_slots: int, slot_bytes: int) -> None:
+        """Wait for a connection from another machine, and read from it."""
+        reader = TcpReader(self._gate.admit(number), slot_bytes)
+        reader.grant(n_slots)
+        self._objects[number] = reader
+
+    def open_writer(self, number: int, slot_bytes: int, address: tuple[str, int] | None) -> None:
+        """Write into a connection: to the address of another machine, or without one to whoever dials."""
+        connection = self._gate.admit(number) if address is None else dial(address, self._token, number)
+        self._objects[number] = TcpWriter(connection, slot_bytes)
 
     def start(self, name: str, pickled: bytes) -> None:
         """Start a worker, with a function and arguments as `dumps` wrote them.
 
         An end of a connection is then the worker's alone, so that the other end notices when it is killed.
         """
-        objects, used = self.objects, set()
+        objects, used = self._objects, set()
 
         class Unpickler(pickle.Unpickler):
             def persistent_load(self, number: Any) -> Any:
@@ -77,12 +105,13 @@ class Agent:
             if isinstance(objects[each], TcpReader | TcpWriter):
                 objects.pop(each).close()
 
+    def send(self, worker: int, message: object) -> None:
+        """Send a message to a worker."""
+        self.workers.send(worker, message)
 
-class AgentRequest(Protocol):
-    """A request to an agent."""
-
-    def perform(self, agent: Agent) -> object | None:
-        """Do it; returns an answer, if one is wanted."""
+    def clock_ns(self) -> int:
+        """The time by this machine's clock."""
+        return perf_counter_ns()
 
 
 class FromWorker(NamedTuple):
@@ -90,86 +119,6 @@ class FromWorker(NamedTuple):
 
     worker: int
     message: object
-
-
-class WriteFile(NamedTuple):
-    """Hold a file with this content, or append the content to it."""
-
-    number: int
-    content: bytes
-    is_first: bool
-
-    def perform(self, agent: Agent) -> None:
-        """Write it."""
-        file = agent.objects.setdefault(self.number, SubModelFile())
-        (file.write if self.is_first else file.append)(self.content)
-
-
-class OpenRing(NamedTuple):
-    """Hold a ring between two processes of this machine."""
-
-    number: int
-    n_slots: int
-    slot_bytes: int
-
-    def perform(self, agent: Agent) -> None:
-        """Make it."""
-        agent.objects[self.number] = Ring.create(self.n_slots, self.slot_bytes)
-
-
-class OpenTcp(NamedTuple):
-    """Hold an end of a connection: dial the address of another machine, or without one wait for a connection."""
-
-    number: int
-    n_slots: int
-    slot_bytes: int
-    writes: bool
-    address: tuple[str, int] | None
-
-    def perform(self, agent: Agent) -> None:
-        """Connect."""
-        taken = agent.gate.admit if self.address is None else self._dial(agent.token)
-        connection = taken(self.number)
-        if self.writes:
-            agent.objects[self.number] = TcpWriter(connection, self.slot_bytes)
-            return
-        agent.objects[self.number] = reader = TcpReader(connection, self.slot_bytes)
-        reader.grant(self.n_slots)
-
-    def _dial(self, token: bytes) -> Callable[[int], Any]:
-        assert self.address is not None
-        address = self.address
-        return lambda number: dial(address, token, number)
-
-
-class Start(NamedTuple):
-    """Start a worker; `call` is the function and its arguments by `dumps`."""
-
-    name: str
-    call: bytes
-
-    def perform(self, agent: Agent) -> None:
-        """Start it."""
-        agent.start(self.name, self.call)
-
-
-class SendMessage(NamedTuple):
-    """Send a message to a worker."""
-
-    worker: int
-    message: object
-
-    def perform(self, agent: Agent) -> None:
-        """Send it."""
-        agent.workers.send(self.worker, self.message)
-
-
-class ReadClock(NamedTuple):
-    """Say what this machine's clock shows, in ns."""
-
-    def perform(self, agent: Agent) -> int:
-        """Read it."""
-        return perf_counter_ns()
 
 
 def agent(channel: Channel, host: str, token: bytes) -> None:
@@ -195,14 +144,14 @@ def _serve(control: Channel, agent: Agent) -> None:
             if descriptor in agent.running:
                 _hand_on(descriptor, control, agent)
         while control.poll():
-            request: AgentRequest = control.recv()
-            answer = request.perform(agent)
+            method, args = control.recv()
+            answer = method(agent, *args)
             if answer is not None:
                 control.send(answer)
 
 
 def _hand_on(descriptor: int, control: Channel, agent: Agent) -> None:
-    """Send what a worker has sent."""
+    """Send the messages of a worker to the process that dialled."""
     number = agent.running[descriptor]
     try:
         for message in agent.workers.arrived(number):

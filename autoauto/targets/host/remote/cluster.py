@@ -1,7 +1,7 @@
 """Machines that Dask workers serve, `DaskMachines`, and a cluster of their devices with measured links.
 
-Dask starts processes there; their messages do not pass through it. `remote_cluster` measures the links.
-Machine k of a cluster is served by the k-th of the workers that declare devices, in the order of their names.
+Dask starts processes on the machines; messages of the processes do not pass through it. `remote_cluster` measures the
+links. Machine k of a cluster is served by the k-th of the workers that declare devices, in the order of their names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from autoauto.targets.host.runtimes.registry import installed_versions
 from autoauto.targets.host.transport.tcp import START_S, new_token
 
 _CONNECT_S = 10.0
-_agents: list[ChildProcess] = []  # those of this Dask worker
+_agents: list[ChildProcess] = []  # in a Dask worker: the agents that it has started
 
 
 class Facts(NamedTuple):
@@ -56,7 +56,7 @@ class ServedMachine(NamedTuple):
 
     @property
     def host(self) -> str:
-        """Where its processes take connections."""
+        """The host name at which its processes take connections."""
         return urlsplit(self.worker.address).hostname or ""
 
 
@@ -75,11 +75,12 @@ class DaskMachines:
         self._address = address if "://" in address else f"tcp://{address}"
         with self._client() as client:
             workers = _in_order(client)
+            # All work at the same time: each answer is waited for once all are asked.
             futures = [client.submit(facts, workers=[worker.address], pure=False) for worker in workers]
-            answers = [
-                _result(future, f"Dask worker {worker.name}") for future, worker in zip(futures, workers, strict=True)
-            ]
-        self.machines = tuple(map(ServedMachine, workers, answers))
+            machines = []
+            for worker, future in zip(workers, futures, strict=True):
+                machines.append(ServedMachine(worker, _result(future, f"Dask worker {worker.name}")))
+        self.machines = tuple(machines)
         check_alike(self.machines, self._address)
 
     @property
@@ -91,7 +92,7 @@ class DaskMachines:
     @property
     def note(self) -> str:
         """Which worker serves which machine."""
-        served = (f"machine {k} is {machine.worker.name} at {machine.host}" for k, machine in enumerate(self.machines))
+        served = [f"machine {k} is {machine.worker.name} at {machine.host}" for k, machine in enumerate(self.machines)]
         return f"Dask workers: {', '.join(served)}"
 
     @contextmanager
@@ -104,11 +105,10 @@ class DaskMachines:
         """
         token = new_token()
         with ExitStack() as stack:
-            addresses = self._start_agents(sorted(numbers), token)
-            yield {
-                number: stack.enter_context(RemoteMachine(self._name(number), address, token))
-                for number, address in addresses.items()
-            }
+            opened = {}
+            for number, address in self._start_agents(sorted(numbers), token).items():
+                opened[number] = stack.enter_context(RemoteMachine(self._name(number), address, token))
+            yield opened
 
     @contextmanager
     def open_first(self) -> Iterator[RemoteMachine]:
@@ -118,18 +118,16 @@ class DaskMachines:
 
     def _start_agents(self, numbers: Collection[int], token: bytes) -> dict[int, tuple[str, int]]:
         with self._client() as client:
+            # A worker that was started again has the same name at another address.
             now = {worker.name: worker for worker in _in_order(client)}
             futures = {}
             for number in numbers:
-                name = self.machines[number].worker.name
-                if name not in now:
+                worker = now.get(self.machines[number].worker.name)
+                if worker is None:
                     raise WorkerLost(f"{self._name(number)} is lost: its Dask worker has ended")
+                # It waits for all devices of the worker, hence until no task of others measures there.
                 futures[number] = client.submit(
-                    start_agent,
-                    token,
-                    workers=[now[name].address],
-                    resources={DEVICE: now[name].n_devices},
-                    pure=False,
+                    start_agent, token, workers=[worker.address], resources={DEVICE: worker.n_devices}, pure=False
                 )
             return {number: _result(future, self._name(number)) for number, future in futures.items()}
 
@@ -162,19 +160,19 @@ def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
         )
     first, here = machines[0], software()
     for machine in machines:
-        name, (there, model, machine_cores, _) = machine.worker.name, machine.facts
+        name, n_devices = machine.worker.name, machine.worker.n_devices
+        there, n_cores = machine.facts.software, len(machine.facts.cores)
         if there != here:
             raise BadInput(f"all machines need the same software, here is {here}, {name} has {there}; install the same")
-        if model != first.facts.cpu_model:
+        if machine.facts.cpu_model != first.facts.cpu_model:
             raise BadInput(
                 f"the machines of a cluster are alike, {first.worker.name} has {first.facts.cpu_model}, {name} has "
-                f"{model}; try workers on machines of one kind"
+                f"{machine.facts.cpu_model}; try workers on machines of one kind"
             )
-        if machine.worker.n_devices > len(machine_cores):
-            n_devices = machine.worker.n_devices
+        if n_devices > n_cores:
             raise BadInput(
-                f"a device is a core, {name} declares {n_devices} and may use {len(machine_cores)}; start it with "
-                f"--resources {DEVICE}={len(machine_cores)}"
+                f"a device is a core, {name} declares {n_devices} and may use {n_cores}; start it with "
+                f"--resources {DEVICE}={n_cores}"
             )
 
 
@@ -216,7 +214,7 @@ def facts() -> Facts:
 
 
 def start_agent(token: bytes) -> tuple[str, int]:
-    """In a Dask worker: start an `agent`, and return where it takes connections: on the address of the worker alone.
+    """In a Dask worker: start an `agent`, and return its address, which is on the network of the worker alone.
 
     Raises:
         WorkerLost: it has ended.
@@ -227,6 +225,7 @@ def start_agent(token: bytes) -> tuple[str, int]:
     for ended in [process for process in _agents if process.ending() is not None]:
         _agents.remove(ended)
         ended.close()
+    # Of the process itself: `sys.stderr` may have been replaced by an object without a descriptor.
     with closing(os.fdopen(os.dup(sys.__stderr__.fileno() if sys.__stderr__ else 2), "wb")) as log:
         process = ChildProcess(agent, (host, token), log, has_guard=True)
     wait(process.descriptors, START_S)
@@ -266,17 +265,24 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
         BadInput: the memory does not suffice for the devices.
         WorkerLost: a worker has ended.
     """
-    n_machines, n_each = len(machines.machines), min(served.worker.n_devices for served in machines.machines)
+    n_machines = len(machines.machines)
+    n_each = min(served.worker.n_devices for served in machines.machines)
     if memory_bytes is None:
         memory_bytes = min(device_memory_bytes(served.facts.memory_bytes, n_each) for served in machines.machines)
     links = _links(machines, n_each)
+    # In a machine's part of the line there is a link from outside, and one between each two of its devices.
     around, inner = links[: n_machines + 1], links[n_machines + 1 :] * (n_each - 1)
+    receive_links: list[Link] = []
+    send_links: list[Link] = []
+    for entry, exit_ in pairwise(around):
+        receive_links += [link.receive for link in (entry, *inner)]
+        send_links += [link.send for link in (*inner, exit_)]
     return Cluster(
         name=f"{n_machines}-machines",
         target="host",
         devices=(Device("core", CLOCK_HZ, memory_bytes, 1, memory_bytes),) * (n_machines * n_each),
-        receive_links=tuple(link.receive for entry in around[:-1] for link in (entry, *inner)),
-        send_links=tuple(link.send for exit_ in around[1:] for link in (*inner, exit_)),
+        receive_links=tuple(receive_links),
+        send_links=tuple(send_links),
         machine=Machine(n_each, around[0].receive.bytes_per_s),
     )
 
@@ -304,8 +310,9 @@ def check_served(cluster: Cluster, machines: Sequence[ServedMachine]) -> None:
 def _links(machines: DaskMachines, n_each: int) -> list[Ends]:
     """Into the first machine, from each to the next, out of the last, and within the first if it has two devices."""
     served = [(machine.worker.name, machine.host, machine.facts) for machine in machines.machines]
-    machine_numbers = [None, *range(len(served)), None]
-    pairs = [*pairwise(machine_numbers), *([(0, 0)] if n_each > 1 else [])]
+    pairs = list(pairwise([None, *range(len(served)), None]))
+    if n_each > 1:
+        pairs.append((0, 0))
     cache = MachineCache("remote-links", LINKS_VERSION, n_each > 1, *served)
     rows = cache.read(lambda numbers: [[float(number) for number in numbers[str(k)]] for k in range(len(pairs))])
     if rows is None:
@@ -318,24 +325,23 @@ def _links(machines: DaskMachines, n_each: int) -> list[Ends]:
 
 
 def _measured(machines: DaskMachines, pairs: Sequence[tuple[int | None, int | None]]) -> list[list[float]]:
-    """The `message_times` from one machine to another, one pair after the other; None is this machine."""
+    """The `message_times` of pairs of machines, one after the other: the sender, the receiver; None is this machine."""
+    cores_of_machine: dict[int | None, tuple[tuple[int, ...], ...]] = {None: cores()}
+    for number, served in enumerate(machines.machines):
+        cores_of_machine[number] = served.facts.cores
+    rows = []
     with ExitStack() as stack:
-        here = stack.enter_context(LocalMachine())
+        hosts: dict[int | None, ProcessHost] = {None: stack.enter_context(LocalMachine())}
         opened = stack.enter_context(machines.open(range(len(machines.machines))))
-        hosts: dict[int | None, ProcessHost] = {None: here}
         hosts.update(opened.items())
-
-        def device_cores(number: int | None, device: int) -> tuple[int, ...]:
-            return (cores() if number is None else machines.machines[number].facts.cores)[device]
-
-        def measure(first: int | None, second: int | None) -> list[float]:
+        for first, second in pairs:
             sender, receiver = hosts[first], hosts[second]
-            messages = connect(sender, receiver, N_SLOTS, MESSAGE_BYTES)
-            replies = connect(receiver, sender, N_SLOTS, 1)
-            from_to = (
-                (sender.workers, device_cores(first, 0)),
-                (receiver.workers, device_cores(second, int(first == second))),
+            second_core = 1 if first == second else 0  # two processes of a machine have a core each
+            times = message_times(
+                (sender.workers, cores_of_machine[first][0]),
+                (receiver.workers, cores_of_machine[second][second_core]),
+                connect(sender, receiver, N_SLOTS, MESSAGE_BYTES),
+                connect(receiver, sender, N_SLOTS, 1),
             )
-            return list(message_times(*from_to, messages, replies))
-
-        return [measure(*pair) for pair in pairs]
+            rows.append(list(times))
+    return rows

@@ -1,40 +1,27 @@
-"""Where the processes of a run are: on this machine (`LocalMachine`), or on others (`RemoteMachine`); `connect`.
-
-A thread that hands messages on from one channel to another: `Pump`.
+"""The machines on which the processes of a run are, `LocalMachine` and `RemoteMachine`, and channels between them.
 
 The process that feeds pipelines waits for many channels at once, and must not wait for one. So where a pipeline begins
-or ends on another machine it has a ring as always, and a pump between the ring and the connection.
+or ends on another machine it has a ring as always, and a thread that hands messages on between the ring and the
+connection (`Pump`).
 """
 
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from itertools import count
 from time import perf_counter_ns
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVarTuple
 
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.records.errors import WorkerLost
 from autoauto.targets.host.memory_budget import ENVIRONMENT
 from autoauto.targets.host.processes import WorkerGroup, Workers, checked
-from autoauto.targets.host.remote.agent import (
-    AgentRequest,
-    FromWorker,
-    OpenRing,
-    OpenTcp,
-    ReadClock,
-    RemoteReference,
-    SendMessage,
-    Start,
-    WriteFile,
-    dumps,
-)
-from autoauto.targets.host.transport.messages import FailedMessage, MessageReader, MessageWriter
+from autoauto.targets.host.remote.agent import Agent, FromWorker, RemoteReference, dumps
+from autoauto.targets.host.transport.messages import FailedMessage, MessageReader, MessageWriter, readable
 from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile
 from autoauto.targets.host.transport.tcp import (
     CONTROL,
@@ -105,19 +92,17 @@ class Pump:
 
     def _may(self, descriptor: int) -> bool:
         """Wait until a descriptor is readable; False when the pump is to stop."""
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.register(self._stop_fd, select.POLLIN)
-        return all(ready != self._stop_fd for ready, _ in poll.poll())
+        return self._stop_fd not in readable([descriptor, self._stop_fd])
 
 
+Arguments = TypeVarTuple("Arguments")
 N_CLOCK_READS = 20
 _CHUNK_BYTES = 64 << 20
 _numbers = count(CONTROL + 1)
 
 
 class ProcessHost(Protocol):
-    """Where processes are started, and what they share there."""
+    """A machine that starts processes, with the files and rings that they share."""
 
     @property
     def workers(self) -> WorkerGroup:
@@ -165,14 +150,14 @@ class RemoteEnd(RemoteReference):
 class RemoteFile(RemoteReference):
     """A file of another machine."""
 
-    def __init__(self, number: int, ask: Callable[[AgentRequest], None]) -> None:
+    def __init__(self, number: int, machine: RemoteMachine) -> None:
         super().__init__(number)
-        self._ask = ask
+        self._machine = machine
 
     def write(self, content: bytes) -> None:
         """Replace the content, for every process that has the file."""
-        for start in range(0, max(1, len(content)), _CHUNK_BYTES):
-            self._ask(WriteFile(self.number, content[start : start + _CHUNK_BYTES], start == 0))
+        for start in range(0, max(1, len(content)), _CHUNK_BYTES):  # an empty file has one empty chunk
+            self._machine.ask(Agent.write_file, self.number, content[start : start + _CHUNK_BYTES], start == 0)
 
     def close(self) -> None:
         """Nothing: the file ends with the machine's part of the run."""
@@ -183,7 +168,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     Attributes:
         name: how messages call it.
-        clock_offset_ns: by the quickest of some round trips, so right up to half of that.
+        clock_offset_ns: by the quickest of some round trips, so right up to half the time of that trip.
 
     Args:
         name: see above.
@@ -210,13 +195,13 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def start(self, name: str, function: Callable[..., None], *args: object) -> int:
         """Implements `WorkerGroup`."""
-        self._ask(Start(f"{name} on {self.name}", dumps((function, args))))
+        self.ask(Agent.start, f"{name} on {self.name}", dumps((function, args)))
         self._n_workers += 1
         return self._n_workers - 1
 
     def send(self, number: int, message: object) -> None:
         """Implements `WorkerGroup`."""
-        self._ask(SendMessage(number, message))
+        self.ask(Agent.send, number, message)
 
     def receive(self, number: int) -> Any:
         """Implements `WorkerGroup`."""
@@ -238,35 +223,43 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def file(self, content: bytes) -> RemoteFile:
         """A file without a name there."""
-        file = RemoteFile(next(_numbers), self._ask)
+        file = RemoteFile(next(_numbers), self)
         file.write(content)
         return file
 
     def ring(self, n_slots: int, slot_bytes: int) -> RemoteEnd:
         """A ring in shared memory there."""
         number = next(_numbers)
-        self._ask(OpenRing(number, n_slots, slot_bytes))
+        self.ask(Agent.open_ring, number, n_slots, slot_bytes)
         return RemoteEnd(number)
 
-    def end(
-        self, number: int, n_slots: int, slot_bytes: int, *, writes: bool, to: RemoteMachine | None = None
-    ) -> RemoteEnd:
-        """An end of a connection: one that dials another machine, or one that waits for that."""
-        self._ask(OpenTcp(number, n_slots, slot_bytes, writes, None if to is None else to.address))
+    def reader(self, number: int, n_slots: int, slot_bytes: int) -> RemoteEnd:
+        """The reading end of a connection, which waits for the writing end."""
+        self.ask(Agent.open_reader, number, n_slots, slot_bytes)
+        return RemoteEnd(number)
+
+    def writer(self, number: int, slot_bytes: int, to: RemoteMachine | None = None) -> RemoteEnd:
+        """The writing end of a connection to another machine; by default it waits for this process to dial."""
+        self.ask(Agent.open_writer, number, slot_bytes, None if to is None else to.address)
         return RemoteEnd(number)
 
     def pump(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter, ring: Ring) -> None:
         """Hand messages on between a ring of this process and the machine."""
         self._pumps.append((Pump(reader, writer, connection), ring))
 
-    def _ask(self, request: AgentRequest) -> None:
+    def ask(self, method: Callable[[Agent, *Arguments], object], *args: *Arguments) -> None:
+        """Have the agent call a method of its own; does not wait until it has.
+
+        Raises:
+            WorkerLost, Exception: the agent has ended, or the exception that ended it.
+        """
         try:
-            self._control.send(request)
+            self._control.send((method, args))
         except OSError:
-            self._lost()
+            self._raise_failure()
 
     def _read(self) -> None:
-        """Wait for something that the agent sends."""
+        """Wait for a message of the agent."""
         try:
             message = checked(self._control.recv())
         except (EOFError, OSError) as error:
@@ -285,8 +278,8 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         except (OSError, BadMessage) as error:
             raise self._loss() from error
 
-    def _lost(self) -> NoReturn:
-        """Raise what the agent reported before it ended, or that it ended."""
+    def _raise_failure(self) -> NoReturn:
+        """Raise the exception that the agent sent before it ended, or WorkerLost."""
         while True:
             self._read()
 
@@ -297,10 +290,11 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         trips = []
         for _ in range(N_CLOCK_READS):
             start = perf_counter_ns()
-            self._ask(ReadClock())
+            self.ask(Agent.clock_ns)
             while not self._answers:
                 self._read()
             stop = perf_counter_ns()
+            # The agent has read its clock at about the middle of the trip.
             trips.append((stop - start, self._answers.popleft() - (start + stop) // 2))
         return int(min(trips)[1])
 
@@ -316,23 +310,23 @@ def connect(sender: ProcessHost, receiver: ProcessHost, n_slots: int, slot_bytes
     """A channel of messages between two machines: the end of the process that writes, and of the one that reads.
 
     On one machine it is a ring, and both ends are the same. Processes of two other machines get a connection. Where one
-    of both is this machine, its end is a ring with a `Pump`.
+    of the two is this machine, its end is a ring with a `Pump`.
     """
     number = next(_numbers)
     if sender is receiver:
         ring = sender.ring(n_slots, slot_bytes)
         return ring, ring
     if isinstance(sender, RemoteMachine) and isinstance(receiver, RemoteMachine):
-        reader = receiver.end(number, n_slots, slot_bytes, writes=False)
-        return sender.end(number, n_slots, slot_bytes, writes=True, to=receiver), reader
+        reader = receiver.reader(number, n_slots, slot_bytes)
+        return sender.writer(number, slot_bytes, to=receiver), reader
     own = Ring.create(n_slots, slot_bytes)
     if isinstance(receiver, RemoteMachine):
-        reader = receiver.end(number, n_slots, slot_bytes, writes=False)
+        reader = receiver.reader(number, n_slots, slot_bytes)
         to = TcpWriter(dial(receiver.address, receiver.token, number), slot_bytes)
         receiver.pump(own, to, to, own)
         return own, reader
     assert isinstance(sender, RemoteMachine)
-    writer = sender.end(number, n_slots, slot_bytes, writes=True)
+    writer = sender.writer(number, slot_bytes)
     back = TcpReader(dial(sender.address, sender.token, number), slot_bytes)
     back.grant(n_slots)
     sender.pump(back, own, back, own)

@@ -1,7 +1,7 @@
-"""Whether samples of a micro-batch depend on each other: `SampleProbe`, `dependence`.
+"""Finds out by running a model whether the samples of a micro-batch depend on each other: `SampleProbe`, `dependence`.
 
-Where they do, as by batch normalisation in training mode or a mean over the batch, a request that shares a micro-batch
-with others, or does not fill it, gets other numbers than its own. So one micro-batch runs several times:
+If they do, as with batch normalisation in training mode or a mean over the batch, a request that shares a micro-batch
+with others, or does not fill it, gets other numbers than it would alone. So one micro-batch runs several times:
 
     0   a b c d     1   a b c d    again: by how much does rounding change it?
     2   A b C d     3   a B c D    other samples in the other places: the rows of small letters must stay
@@ -24,21 +24,21 @@ from autoauto.records.units import Array, Precision
 from autoauto.targets.host.measure.examples import lengths_of
 
 ROUNDING = {Precision.FP32: 1e-5, Precision.TF32: 2e-3, Precision.FP16: 2e-3, Precision.BF16: 1e-2}
-"""By how much a row may change, relative to the largest value, where its own sample stays where it is: the same kernel
-computes the same numbers there."""
+"""By how much a row may change, relative to the largest value, if its sample stays in its position, where the same
+kernel computes the same numbers."""
 MOVED_ROUNDING = {Precision.FP32: 1e-3, Precision.TF32: 2e-2, Precision.FP16: 2e-2, Precision.BF16: 0.1}
-"""The same where its sample is in another place, and a kernel may add in another order."""
+"""By how much a row may change if its sample moves to another position, where a kernel may add in another order."""
 NOISE_FACTOR = 4.0
-"""How many times what a repeated run changes counts as rounding, too."""
+"""Changes up to so many times those of a repeated run count as rounding, too."""
 LARGER = 4.0
-"""How many times as large the other samples are, so that what is scaled by the largest value of a batch changes."""
+"""The other samples are so many times as large, so that a scale by the largest value of a batch changes."""
 MAX_TOGETHER_BYTES = 1 << 28
 
 Batch = Mapping[str, Array]
 
 
 class BatchTensor(NamedTuple):
-    """An input or output of a micro-batch; `axis` is that along which samples lie, None where there is none."""
+    """An input or output of a micro-batch; `axis` is the axis along which samples lie, None if there is none."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,14 +47,14 @@ class BatchTensor(NamedTuple):
 
 
 class Variation:
-    """A micro-batch and other samples for its places; runs are numbered as at the top of this file.
+    """A micro-batch and other samples for its positions; runs are numbered as at the top of this file.
 
     Args:
-        outputs: of the model.
+        outputs: the outputs of the model.
         batch_size: samples of the micro-batch.
-        axes: of the inputs, by name.
-        samples, others: the inputs, as they are and for other places.
-        precision: in which the model computes.
+        axes: the axis of samples of every input, by name.
+        samples, others: the inputs of the micro-batch, and the other samples for its positions.
+        precision: the format in which the model computes.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Variation:
         length = array.shape[axis] // self._batch_size
         if number == self.n_runs - 1:
             return np.roll(array, self._shift * length, axis)
-        shape = [-1 if each == axis else 1 for each in range(array.ndim)]
-        return np.where(np.repeat(self._stays(number), length).reshape(shape), array, self._others[name])
+        stays = _along(np.repeat(self._stays(number), length), axis, array.ndim)
+        return np.where(stays, array, self._others[name])
 
     @property
     def _shift(self) -> int:
         return self._batch_size // 2
 
     def _stays(self, number: int) -> Array:
-        """Which samples a run leaves in their places: those with, or without, one bit of their number."""
+        """True for samples that a run leaves in their positions: those with, or without, one bit of their number."""
         bit, inverted = divmod(number - 2, 2)
         numbers = np.arange(self._batch_size)
         stays: Array = (numbers >> bit & 1) != inverted
@@ -105,9 +105,9 @@ class Variation:
         return next((each.name for each in self._outputs if self._is_changed(each, number, outputs)), None)
 
     def _is_changed(self, tensor: BatchTensor, number: int, outputs: Batch) -> bool:
-        first, rows, name = self._first[tensor.name], self._rows(tensor, outputs), tensor.name
-        if number == 1:
-            self._noise[name] = _difference(rows, first)
+        first, rows = self._first[tensor.name], self._rows(tensor, outputs)
+        if number == 1:  # the same inputs again
+            self._noise[tensor.name] = _difference(rows, first)
             return False
         if number == self.n_runs - 1:
             limit = MOVED_ROUNDING[self._precision]
@@ -117,7 +117,7 @@ class Variation:
         else:
             stays, limit = self._stays(number), ROUNDING[self._precision]
             difference = _difference(rows[stays], first[stays])
-        return difference > max(limit, NOISE_FACTOR * self._noise[name])
+        return difference > max(limit, NOISE_FACTOR * self._noise[tensor.name])
 
     def _rows(self, tensor: BatchTensor, outputs: Batch) -> Array:
         """An output with a row for every sample."""
@@ -126,19 +126,19 @@ class Variation:
 
 
 def _difference(rows: Array, first: Array) -> float:
-    """The largest difference of two arrays, relative to the largest finite value; any of truth values counts as 1."""
+    """The largest difference of two arrays, relative to the largest finite value; other truth values differ by 1."""
     if rows.tobytes() == first.tobytes():
         return 0.0
-    a, b = (array.astype(np.float64) for array in (rows, first))
+    a, b = rows.astype(np.float64), first.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
-    if (a[~finite] != b[~finite])[~(np.isnan(a[~finite]) & np.isnan(b[~finite]))].any():
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return np.inf
     largest = np.abs(b[finite]).max(initial=0.0)
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / (largest or 1.0))
 
 
 class SampleProbe:
-    """What to run to see whether samples of a micro-batch depend on each other.
+    """The inputs with which a model shows whether samples of a micro-batch depend on each other.
 
     Args:
         inputs, outputs: of the model at the batch size; every one has an axis of samples.
@@ -159,9 +159,9 @@ class SampleProbe:
         self._precision, self._given = precision, given
 
     def variations(self) -> Iterator[Variation]:
-        """Variations of which the next is to be tried where the model does not take one; each differs less."""
-        ports = [Port(each.name, each.shape, each.dtype) for each in self.inputs]
-        lengths, rng = lengths_of(ports), np.random.default_rng(0)
+        """Variations to try one after the other until the model takes one; each differs less from its samples."""
+        lengths = lengths_of([Port(each.name, each.shape, each.dtype) for each in self.inputs])
+        rng = np.random.default_rng(0)
         pairs: list[dict[str, tuple[Array, Array]]] = [
             {each.name: self._varied(each, rng, lengths.get(each.name)) for each in self.inputs},
             {each.name: self._floats_varied(each, rng, lengths.get(each.name)) for each in self.inputs},
@@ -170,37 +170,40 @@ class SampleProbe:
             pairs.append({each.name: _rolled(self._given[each.name], each.axis) for each in self.inputs})
         axes = {each.name: each.axis for each in self.inputs}
         for pair in pairs:
-            samples, others = ({name: arrays[i] for name, arrays in pair.items()} for i in (0, 1))
+            samples = {name: first for name, (first, _) in pair.items()}
+            others = {name: second for name, (_, second) in pair.items()}
             if any(not np.array_equal(samples[name], others[name]) for name in samples):
                 yield Variation(self.outputs, self.batch_size, axes, samples, others, self._precision)
 
     def _varied(self, tensor: BatchTensor, rng: np.random.Generator, length: int | None) -> tuple[Array, Array]:
-        """Noise and larger noise; of whole numbers 0 and 1, and of masks all and half, by turns; lengths as well."""
+        """The samples and the others of an input: noise and larger noise for floats and bytes.
+
+        For other types samples alternate between two values, and the others have the opposite one: 0 and 1 for whole
+        numbers, all and half for masks, the whole length and half of it for lengths.
+        """
         kind, shape = np.dtype(tensor.dtype).kind, tensor.shape
         if kind == "f":
             return _noise(tensor, rng)
         if kind in "iu" and np.dtype(tensor.dtype).itemsize == 1:
             low = 0 if kind == "u" else -16
-            return tuple(  # type: ignore[return-value]
-                rng.integers(low * n, 16 * n, shape).astype(tensor.dtype) for n in (1, 8)
-            )
+            small = rng.integers(low, 16, shape).astype(tensor.dtype)
+            return small, rng.integers(8 * low, 8 * 16, shape).astype(tensor.dtype)
         odd = self._odd(tensor)
         if length is not None:
             short, long = np.full(shape, max(1, length // 2)), np.full(shape, length)
         elif kind == "b" or tensor.name.lower().endswith("mask"):
-            long = np.ones(shape, np.int64)
-            short = long * (np.arange(shape[-1]) < max(1, shape[-1] // 2)) if len(shape) > 1 else 0 * long
+            long, short = np.ones(shape, np.int64), np.zeros(shape, np.int64)
+            if len(shape) > 1:
+                short[..., : max(1, shape[-1] // 2)] = 1
         else:
             short, long = np.zeros(shape, np.int64), np.ones(shape, np.int64)
         return np.where(odd, long, short).astype(tensor.dtype), np.where(odd, short, long).astype(tensor.dtype)
 
     def _odd(self, tensor: BatchTensor) -> Array:
-        """Which elements of a tensor are of samples with odd numbers."""
+        """True along the axis of samples for samples with odd numbers."""
         assert tensor.axis is not None
         length = tensor.shape[tensor.axis] // self.batch_size
-        shape = [-1 if each == tensor.axis else 1 for each in range(len(tensor.shape))]
-        odd: Array = np.repeat(np.arange(self.batch_size) % 2 == 1, length).reshape(shape)
-        return odd
+        return _along(np.repeat(np.arange(self.batch_size) % 2 == 1, length), tensor.axis, len(tensor.shape))
 
     def _floats_varied(self, tensor: BatchTensor, rng: np.random.Generator, length: int | None) -> tuple[Array, Array]:
         """Noise and larger noise; all else as a stage warms up with it."""
@@ -211,24 +214,32 @@ class SampleProbe:
         return array, array
 
 
+def _along(values: Array, axis: int, n_axes: int) -> Array:
+    """Values along one axis of an array with `n_axes` axes, the others of length 1."""
+    return np.expand_dims(values, tuple(other for other in range(n_axes) if other != axis))
+
+
 def _noise(tensor: BatchTensor, rng: np.random.Generator) -> tuple[Array, Array]:
-    small, large = (rng.standard_normal(tensor.shape, np.float32).astype(tensor.dtype) for _ in range(2))
+    small = rng.standard_normal(tensor.shape, np.float32).astype(tensor.dtype)
+    large = rng.standard_normal(tensor.shape, np.float32).astype(tensor.dtype)
     return small, (large * np.asarray(LARGER, tensor.dtype)).astype(tensor.dtype)
 
 
 def _rolled(array: Array, axis: int | None) -> tuple[Array, Array]:
-    """Given samples, and for every place that of another, floats larger."""
+    """Given samples, and in every position the sample before it, larger if it has floats."""
     assert axis is not None
     others = np.roll(array, 1, axis)
-    return array, (others * np.asarray(LARGER, array.dtype)) if array.dtype.kind == "f" else others
+    if array.dtype.kind == "f":
+        others = others * np.asarray(LARGER, array.dtype)
+    return array, others
 
 
 def dependence(probe: SampleProbe, run: Callable[[dict[str, Array]], Batch]) -> str | None:
-    """What shows that samples of a micro-batch depend on each other, in a few words; None where nothing does.
+    """Why samples of a micro-batch depend on each other, in a few words; None if they do not.
 
     Args:
-        probe: what to run.
-        run: computes the outputs of some micro-batches, which lie one behind the other along the axes of samples.
+        probe: the variations to run.
+        run: computes the outputs of several micro-batches, joined along the axes of samples.
     """
     for variation in probe.variations():
         try:
@@ -251,12 +262,13 @@ def _changed_in(probe: SampleProbe, variation: Variation, run: Callable[[dict[st
     n_bytes = sum(array.nbytes for array in variation.batch(0).values())
     n_together = max(1, MAX_TOGETHER_BYTES // max(n_bytes, 1))
     for start in range(0, variation.n_runs, n_together):
-        numbers = range(variation.n_runs)[start : start + n_together]
+        numbers = range(start, min(start + n_together, variation.n_runs))
         batches = [variation.batch(number) for number in numbers]
         outputs = run({each.name: _joined(each, batches) for each in probe.inputs})
         for index, number in enumerate(numbers):
             part = {each.name: _part(each, outputs[each.name], index) for each in probe.outputs}
-            if (name := variation.changed(number, part)) is not None:
+            name = variation.changed(number, part)
+            if name is not None:
                 return reason_of(name)
     return None
 
@@ -270,4 +282,4 @@ def _part(tensor: BatchTensor, array: Array, index: int) -> Array:
     """The output of one of several micro-batches."""
     assert tensor.axis is not None
     length = tensor.shape[tensor.axis]
-    return array[(*(slice(None),) * tensor.axis, slice(index * length, (index + 1) * length))]
+    return np.split(array, array.shape[tensor.axis] // length, tensor.axis)[index]

@@ -45,9 +45,9 @@ gets of caches and memory is drawn when it starts, which no interval of a single
 class SteadyPace:
     """Records the outputs of pipelines, and decides when the pace of each is steady.
 
-    It is steady when its mean is known well enough (`pace_error`), after at least `RUN_S` seconds. Any pace counts as
-    steady where `MAX_RATIO` times as many will have passed when all micro-batches in flight have left: those of a long
-    run take seconds, and count as well.
+    A pace is steady when its mean is known well enough (`pace_error`), after `RUN_S` seconds or more. Any pace counts
+    as steady when `MAX_RATIO` times `RUN_S` seconds will have passed once all micro-batches in flight have left: those
+    of large models take seconds, and are measured as well.
 
     Args:
         n_pipelines, n_devices: pipelines side by side, and the devices of each.
@@ -55,7 +55,7 @@ class SteadyPace:
 
     Attributes:
         is_steady: whether no more inputs are needed.
-        is_beaten: whether that is since the pace lies below what it is worth.
+        is_beaten: whether no more are needed because the throughput lies below `worth_per_s`.
 
     Raises:
         BadInput: `AUTOAUTO_RUN_S` is not a number of seconds.
@@ -79,17 +79,17 @@ class SteadyPace:
         self._output_times_ns[pipeline].append(monotonic_ns())
         counts = list(map(len, self._output_times_ns))
         start_ns = min(times[0] for times in self._output_times_ns if times)
-        seconds, n_outputs = (monotonic_ns() - start_ns) / 1e9, min(counts)
+        seconds = (monotonic_ns() - start_ns) / 1e9
+        n_outputs = min(counts)  # of the slowest pipeline
         if n_outputs < 2 or self.is_beaten:
             return
         if self._is_look(seconds) and self._lies_below():
             self.is_steady = self.is_beaten = True
             return
+        # If the inputs ended now, the micro-batches in flight would still come, at the pace so far.
         n_in_the_end = n_outputs + max(self._n_inputs - sum(counts), 0) // len(counts)
-        if (
-            n_in_the_end >= self._min_outputs
-            and seconds * (n_in_the_end - 1) / (n_outputs - 1) >= MAX_RATIO * self._min_s
-        ):
+        seconds_in_the_end = seconds * (n_in_the_end - 1) / (n_outputs - 1)
+        if n_in_the_end >= self._min_outputs and seconds_in_the_end >= MAX_RATIO * self._min_s:
             self.is_steady = True
         elif seconds >= self._min_s and n_outputs >= self._min_outputs:
             self.is_steady = max(map(pace_error, self._output_times_ns)) <= PRECISION
@@ -104,16 +104,20 @@ class SteadyPace:
         return None if within == inf else hypot(within, RUN_NOISE)
 
     def _is_look(self, seconds: float) -> bool:
-        """Whether a look is due; one that a long micro-batch went past is not made up for."""
+        """True if a look is due; several that passed during one long micro-batch are a single look."""
         n_before = len(self._looks_s)
         while self._looks_s and seconds >= self._looks_s[-1]:
             self._looks_s.pop()
         return len(self._looks_s) < n_before
 
     def _lies_below(self) -> bool:
-        error, times_ns = self.error if self._worth_per_s else None, self._of_all_ns()
+        """True if even the upper end of the interval of the throughput is below what it must reach."""
+        if not self._worth_per_s:
+            return False
+        error = self.error
         if error is None or error >= 1.0:
             return False
+        times_ns = self._of_all_ns()
         first = len(times_ns) // 4  # as `pace_error`
         mean_s = (times_ns[-1] - times_ns[first]) / (len(times_ns) - 1 - first) / 1e9
         return 1.0 / (mean_s * (1.0 - error)) < self._worth_per_s
@@ -126,8 +130,8 @@ class SteadyPace:
 def pace_error(times: Sequence[int], confidence: float = 0.95) -> float:
     """Half the width of the confidence interval of the mean time between outputs, relative to it; inf for too few.
 
-    The first quarter is left out, as the start. The rest is divided into `N_BLOCKS` blocks of as many outputs: the
-    disturbances of a machine outlast single micro-batches, the means of blocks are rather independent of each other.
+    The first quarter is left out, because a pipeline fills then. The rest is divided into `N_BLOCKS` blocks of equally
+    many outputs: a disturbance outlasts single micro-batches, but means of blocks hardly depend on each other.
 
     >>> pace_error(range(0, 1000, 10)), pace_error([0, 10, 20]), round(pace_error([0, 10, 20, 30, 41]), 2)
     (0.0, inf, 0.14)

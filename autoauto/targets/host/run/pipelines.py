@@ -23,12 +23,11 @@ end over all its rings. One that meets an end where its next micro-batch would b
 
 Between processes of two machines a connection takes the place of the ring (`autoauto/targets/host/remote/machines.py`).
 
-Sub-models that compute a micro-batch in equal parts at the same time, a part a stream: `cut_in_parts`.
+`cut_in_parts` cuts out a sub-model that computes a micro-batch in equal parts at the same time, one part per stream.
 """
 
 from __future__ import annotations
 
-import select
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -46,7 +45,7 @@ from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
 from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
-from autoauto.targets.host.transport.messages import FailedMessage
+from autoauto.targets.host.transport.messages import FailedMessage, readable
 from autoauto.targets.host.transport.shared_memory import (
     Ring,
     arrays,
@@ -67,15 +66,21 @@ def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_si
     if n_parts == 1:
         return whole
     part = source.cut(graph, layers, batch_size // n_parts)
-    for ports, parts, has_samples in ((whole.inputs, part.inputs, False), (whole.outputs, part.outputs, True)):
-        for port, own in zip(ports, parts, strict=True):
-            if not (_is_of_parts(port, own, n_parts) or (port == own and not has_samples)):
-                shape = "lengths that depend on data" if port.data_dependent else f"the shape {list(port.shape)}"
-                raise BadInput(
-                    f"streams need the batch as the first axis of every tensor, {port.name} has {shape}; "
-                    "try --streams 1"
-                )
+    for port, own in zip(whole.inputs, part.inputs, strict=True):
+        # An input without samples, such as a table, is the same for all parts.
+        if port != own and not _is_of_parts(port, own, n_parts):
+            raise _not_in_parts(port)
+    for port, own in zip(whole.outputs, part.outputs, strict=True):
+        if not _is_of_parts(port, own, n_parts):
+            raise _not_in_parts(port)
     return replace(whole, content=part.content)
+
+
+def _not_in_parts(port: Port) -> BadInput:
+    shape = "lengths that depend on data" if port.data_dependent else f"the shape {list(port.shape)}"
+    return BadInput(
+        f"streams need the batch as the first axis of every tensor, {port.name} has {shape}; try --streams 1"
+    )
 
 
 def _is_of_parts(port: Port, part: Port, n_parts: int) -> bool:
@@ -127,7 +132,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         given: Batch | None = None,
     ) -> None:
         self._serves, self._given = serves, given
-        n_parts = 1 if serves else resources[0][0].session.session.n_parts  # what is served was cut in parts before
+        n_parts = 1 if serves else resources[0][0].session.session.n_parts  # a served file was cut in parts before
         self._sub_models = [cut_in_parts(source, graph, layers, batch_size, n_parts) for layers in stages]
         cuts = [layers.start for layers in stages] + [stages[-1].stop]
         self._messages = [source.carried(graph, cut, batch_size) for cut in cuts]
@@ -143,7 +148,8 @@ class Pipelines(AbstractContextManager["Pipelines"]):
             self._here = stack.enter_context(LocalMachine())
             machines = self._machines or [[self._here] * len(processes) for processes in self._resources]
             given = message_of(self._given, self._messages[0]) if self._given else b""
-            files = _Files(loading, (idle_model().content, *(each.content for each in self._sub_models), given))
+            contents = [sub_model.content for sub_model in self._sub_models]
+            files = _Files(loading, idle_model().content, contents, given)
             for pipeline, (of_pipeline, resources) in enumerate(zip(machines, self._resources, strict=True)):
                 self._start(pipeline, of_pipeline, resources, files)
             # The workers need the memory: the content is in the files now.
@@ -158,35 +164,39 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         self, pipeline: int, machines: Sequence[ProcessHost], resources: Sequence[StageResources], files: _Files
     ) -> None:
         """Start the processes of a pipeline, and connect them."""
-        processes = [(stage, replica) for stage, m in enumerate(self._n_replicas) for replica in range(m)]
-        machine_of = dict(zip(processes, machines, strict=True))
-        rows = [[machine_of[stage, replica] for replica in range(m)] for stage, m in enumerate(self._n_replicas)]
-        here: list[ProcessHost] = [self._here]
-        ends = pairwise((here, *rows, here))
-        channels = [_Channels(*pair, message_bytes(ports)) for pair, ports in zip(ends, self._messages, strict=True)]
+        # The rows of processes that exchange messages: this process, those of every stage, and this process again.
+        rows: list[Sequence[ProcessHost]] = [[self._here]]
+        first = 0
+        for m in self._n_replicas:
+            rows.append(machines[first : first + m])
+            first += m
+        rows.append([self._here])
+        channels = [
+            _Channels(senders, receivers, message_bytes(ports))
+            for (senders, receivers), ports in zip(pairwise(rows), self._messages, strict=True)
+        ]
         self._channels.append(channels)
         self._started.append([])
-        for (stage, replica), machine, each in zip(processes, machines, resources, strict=True):
-            one_of = f", replica {replica}," if self._n_replicas[stage] > 1 else ""
-            own_files = [files.at(machine, number) for number in (0, 1 + stage)]
-            if self._given and any(port in self._messages[0] for port in self._sub_models[stage].inputs):
-                own_files.append(files.at(machine, 1 + len(self._stages)))
-            task = self._task(stage, replica, own_files, channels, each)
-            worker = machine.workers.start(f"stage {stage}{one_of} of pipeline {pipeline}", serve, task)
-            self._started[-1].append((machine, worker))
+        left = iter(resources)
+        for stage, m in enumerate(self._n_replicas):
+            for replica, machine in enumerate(rows[1 + stage]):
+                one_of = f", replica {replica}," if m > 1 else ""
+                task = self._task(stage, replica, machine, files, channels, next(left))
+                worker = machine.workers.start(f"stage {stage}{one_of} of pipeline {pipeline}", serve, task)
+                self._started[-1].append((machine, worker))
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property
     def pids(self) -> list[int]:
-        """The process numbers of those of this machine, in the order of `resources`."""
+        """The numbers of the processes of this machine, in the order of `resources`."""
         return self._here.workers.pids
 
     def exchange(self) -> ProcessExchange | None:
-        """The ends of the only process, for a caller that waits for it itself instead of by `stream`.
+        """The exchange with the only process, for a caller that waits for it itself instead of by `stream`.
 
-        None where there are more processes. `wait` has the failures of the process meanwhile.
+        None where there are more processes. `wait` raises the failures of the process meanwhile.
         """
         if len(self._channels) > 1 or self._n_replicas != (1,):
             return None
@@ -221,33 +231,40 @@ class Pipelines(AbstractContextManager["Pipelines"]):
 
         Args:
             batches, take: see above.
-            refuse: of pipelines that serve, what is called with the number of a micro-batch that the model refuses, and
-                the reason, instead of `take`.
+            refuse: for pipelines that serve: called with the number of a micro-batch that the model refuses and the
+                reason, instead of `take`.
             arrivals_fd: readable while `batches` has a micro-batch or has ended; by default it always has.
             write: writes a micro-batch into the arrays that the first stage reads; by default it is a `Batch`.
 
         Returns:
-            The times of every process by the clock of this machine, in the order of `resources`; None of those that
+            The times of every process by the clock of this machine, in the order of `resources`; None of processes that
             serve.
         """
+        # Of every pipeline: the rings in the order of their use, the next one first, until they are at their ends.
         inputs: list[deque[Ring]] = [deque(channels[0].sent_by(0)) for channels in self._channels]
         outputs: list[deque[Ring]] = [deque(channels[-1].received_by(0)) for channels in self._channels]
         in_flight: list[deque[int]] = [deque() for _ in self._channels]
-        numbered, ready = enumerate(batches), waiter_of(self._groups)
+        numbered = enumerate(batches)
+        ready = waiter_of(self._groups)
         while any(inputs) or any(outputs):
             wanted = [rings[0].free_fd for rings in inputs if rings]
             if wanted and arrivals_fd is not None and not _is_readable(arrivals_fd):
-                wanted = [arrivals_fd]
+                wanted = [arrivals_fd]  # free slots would wake this process again and again
             descriptors = ready(wanted + [rings[0].filled_fd for rings in outputs if rings])
             for pipeline, (feeding, draining) in enumerate(zip(inputs, outputs, strict=True)):
                 if draining and draining[0].filled_fd in descriptors:
                     self._drain(draining, partial(take, pipeline), refuse, in_flight[pipeline])
+                # An earlier pipeline may have taken the micro-batch that had arrived.
                 if feeding and feeding[0].free_fd in descriptors and (arrivals_fd is None or _is_readable(arrivals_fd)):
                     self._feed(feeding, numbered, in_flight[pipeline], write)
-        streams = list(zip(self._started, self._receive_from_all(), strict=True))
-        for ring in (ring for channels in self._channels for ring in channels[-1].received_by(0)):
-            ring.restart()
-        return [[_by_own_clock(spans, machine) for (machine, _), spans in zip(*pair, strict=True)] for pair in streams]
+        streams = []
+        for started, received in zip(self._started, self._receive_from_all(), strict=True):
+            pairs = zip(started, received, strict=True)
+            streams.append([_by_own_clock(spans, machine) for (machine, _), spans in pairs])
+        for channels in self._channels:
+            for ring in channels[-1].received_by(0):
+                ring.restart()
+        return streams
 
     def _feed(
         self,
@@ -256,15 +273,16 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         in_flight: deque[int],
         write: Callable[[Any, Batch], None],
     ) -> None:
-        """Send the next micro-batch into a pipeline; at the end of the stream end the ring for it, and drop that."""
+        """Send the next micro-batch into a pipeline; at the end of the stream end its next ring instead."""
         ports = self._messages[0]
-        for number, batch in batches:
-            write(batch, writable(rings[0].reserve(), ports))
-            in_flight.append(number)
-            rings[0].commit(message_bytes(ports))
-            rings.rotate(-1)
+        number, batch = next(batches, (None, None))
+        if number is None:
+            rings.popleft().finish()
             return
-        rings.popleft().finish()
+        write(batch, writable(rings[0].reserve(), ports))
+        in_flight.append(number)
+        rings[0].commit(message_bytes(ports))
+        rings.rotate(-1)
 
     def _drain(
         self,
@@ -281,7 +299,7 @@ class Pipelines(AbstractContextManager["Pipelines"]):
                 raise
             refuse(in_flight.popleft(), str(failure))
         else:
-            if message is None:
+            if message is None:  # the outputs stay in order, so the other rings are at their ends as well
                 rings.clear()
                 return
             take(in_flight.popleft(), arrays(message, self._messages[-1]))
@@ -292,18 +310,19 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         self,
         stage: int,
         replica: int,
-        files: Sequence[Any],
+        machine: ProcessHost,
+        files: _Files,
         channels: Sequence[_Channels],
         resources: StageResources,
     ) -> StageTask:
         sub_model = self._sub_models[stage]
-        idle, file, *given = files
+        is_given = bool(self._given) and any(port in self._messages[0] for port in sub_model.inputs)
         return StageTask(
             layers=self._stages[stage],
-            idle=idle,
-            file=file,
-            given=given[0] if given else None,
-            given_ports=self._messages[0] if given else (),
+            idle=files.at(machine, "idle"),
+            file=files.at(machine, stage),
+            given=files.at(machine, "given") if is_given else None,
+            given_ports=self._messages[0] if is_given else (),
             inputs=sub_model.inputs,
             outputs=sub_model.outputs,
             received=self._messages[stage],
@@ -316,19 +335,28 @@ class Pipelines(AbstractContextManager["Pipelines"]):
 
     def _receive_from_all(self) -> tuple[tuple[Any, ...], ...]:
         """The next message of every worker, in the order of `resources`."""
-        return tuple(tuple(machine.workers.receive(each) for machine, each in started) for started in self._started)
+        messages = []
+        for started in self._started:
+            messages.append(tuple(machine.workers.receive(worker) for machine, worker in started))
+        return tuple(messages)
 
 
 class _Channels:
-    """The channels from the processes of a stage to those of the next, by the machines where they are.
+    """The channels from the processes of one stage to the processes of the next.
 
-    Those of a process are in the order in which its micro-batches use them.
+    The channels of a process are in the order in which its micro-batches use them.
+
+    Args:
+        senders, receivers: the machine of every process of the two stages.
+        slot_bytes: maximum length of a message.
     """
 
     def __init__(self, senders: Sequence[ProcessHost], receivers: Sequence[ProcessHost], slot_bytes: int) -> None:
-        turns = range(lcm(len(senders), len(receivers)))
-        pairs = dict.fromkeys((t % len(senders), t % len(receivers)) for t in turns)
-        self._channels = {pair: connect(senders[pair[0]], receivers[pair[1]], N_SLOTS, slot_bytes) for pair in pairs}
+        self._channels: dict[tuple[int, int], tuple[Any, Any]] = {}
+        # Micro-batch t goes from process t mod m to process t mod k; pairs come again after the least common multiple.
+        for t in range(lcm(len(senders), len(receivers))):
+            sender, receiver = t % len(senders), t % len(receivers)
+            self._channels[sender, receiver] = connect(senders[sender], receivers[receiver], N_SLOTS, slot_bytes)
 
     def sent_by(self, process: int) -> tuple[Any, ...]:
         """The ends into which a process writes."""
@@ -340,27 +368,28 @@ class _Channels:
 
 
 class _Files:
-    """Contents in files, on every machine those that it needs; closed by `stack`."""
+    """The files that workers load, written on a machine when its first worker needs them; closed by `stack`."""
 
-    def __init__(self, stack: ExitStack, contents: Sequence[bytes]) -> None:
-        self._stack, self._contents = stack, contents
-        self._files: dict[tuple[int, int], Any] = {}
+    def __init__(self, stack: ExitStack, idle: bytes, sub_models: Sequence[bytes], given: bytes) -> None:
+        self._stack = stack
+        self._contents: dict[str | int, bytes] = {"idle": idle, "given": given, **dict(enumerate(sub_models))}
+        self._files: dict[tuple[int, str | int], Any] = {}
 
-    def at(self, machine: ProcessHost, number: int) -> Any:
-        """The file of a content on a machine."""
-        key = id(machine), number
+    def at(self, machine: ProcessHost, name: str | int) -> Any:
+        """A file on a machine: "idle", "given", or the number of a stage."""
+        key = id(machine), name
         if key not in self._files:
-            self._files[key] = machine.file(self._contents[number])
+            self._files[key] = machine.file(self._contents[name])
             self._stack.callback(self._files[key].close)
         return self._files[key]
 
 
 def _by_own_clock(spans: Any, machine: ProcessHost) -> Any:
-    """Spans of a process on a machine, by the clock of this one; None stays."""
-    return spans and spans._replace(times=spans.times - machine.clock_offset_ns)
+    """Spans of a process on a machine, by the clock of this machine; None stays."""
+    if spans is None:
+        return None
+    return spans._replace(times=spans.times - machine.clock_offset_ns)
 
 
 def _is_readable(descriptor: int) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLIN)
-    return bool(poll.poll(0))
+    return bool(readable([descriptor], timeout_s=0))

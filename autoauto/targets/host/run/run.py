@@ -1,8 +1,7 @@
-"""A plan on real processes until its pace is steady, or shows that it is slower than another: `OpenPlan`.
+"""Plans measured on real processes: `OpenPlan` runs one until its pace is steady, or slower than another plan.
 
-Plans that stay loaded, because a search soon measures them again: `OpenPlans`.
-
-What a model computes in fp32, and by how much outputs differ from it: `reference_outputs`, `output_error`.
+`OpenPlans` holds the plans that stay loaded, because a search soon measures them again. `reference_outputs` computes
+the outputs of a model in fp32, and `output_error` is how far others differ from them.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
-from itertools import accumulate, chain, pairwise
+from functools import partial
+from itertools import chain
 from time import monotonic_ns
 from weakref import finalize
 
@@ -38,7 +38,7 @@ from autoauto.targets.host.runtimes.registry import SESSIONS, installed_for
 from autoauto.targets.host.samples import InputSamples
 
 N_ATTEMPTS, MAX_REPEATED_S = 2, 10.0
-"""Attempts at an undisturbed run, and their time until the last begins: over a longer run disturbances even out."""
+"""Attempts at an undisturbed run, and the time after which no other begins: over a longer run disturbances even out."""
 
 
 def repeat_until_undisturbed(
@@ -49,26 +49,23 @@ def repeat_until_undisturbed(
 ) -> Run:
     """Repeat a run until it is undisturbed; returns the run that had most of its cores.
 
-    One that lies below the best so far is not repeated. One that ended early and does not, since it had less of its
-    cores than the best, is repeated to its end, and does not count.
+    A run whose throughput lies below the best so far is not repeated. A run that ended early, but had less of its cores
+    than the best and so does not lie below it, is replaced by a run to the end.
 
     Args:
-        attempt: runs; it may end early once it gives fewer micro-batches/s than it is given, 0 for never.
-        n_attempts: at most.
-        best: the interval of the best so far; None without one.
+        attempt: runs once. Its argument is the micro-batches/s below which the run may end early; 0 for never.
+        n_attempts: maximum number of runs.
+        best: the interval of the best throughput so far; None without one.
         batch_size: samples of a micro-batch.
     """
-
-    def is_beaten(run: Run) -> bool:
-        ends = run.ends(batch_size, CLOCK_HZ)
-        return best is not None and ends is not None and ends.is_below(best)
-
     start_ns = monotonic_ns()
-    runs = [attempt(0.0 if best is None else best.low_per_s / batch_size)]
-    if is_beaten(runs[0]):
-        return runs[0]
-    if runs[0].ended_early:
-        runs = [attempt(0.0)]
+    worth_per_s = 0.0 if best is None else best.low_per_s / batch_size
+    first = attempt(worth_per_s)
+    ends = first.ends(batch_size, CLOCK_HZ)
+    if best is not None and ends is not None and ends.is_below(best):
+        return first
+    # A run that ended early and is not below the best is no measurement: it runs again, to its end.
+    runs = [attempt(0.0) if first.ended_early else first]
     while not runs[-1].undisturbed and len(runs) < n_attempts and monotonic_ns() - start_ns <= MAX_REPEATED_S * 1e9:
         runs.append(attempt(0.0))
     return max(runs, key=lambda run: run.core_fraction)
@@ -83,8 +80,8 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         cluster: the devices; a stage may use its device's memory.
         options: batch size, and the session, whose cores of a device are its threads.
         replicas: number of pipelines.
-        machines: those of the cluster; by default this machine has all its devices.
-        devices: what they are.
+        machines: the machines of the cluster; by default all devices are on this machine.
+        devices: the cores or GPUs that the devices are.
         samples: the inputs; by default they are made up.
 
     Raises:
@@ -104,8 +101,6 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         devices: HostDevices = ALIKE,
         samples: InputSamples | None = None,
     ) -> None:
-        n_devices = plan.n_devices
-
         def resources_of(number: int) -> StageResources:
             machine, device = cluster.machine_device(number)
             session = devices.session(device, options)
@@ -113,24 +108,36 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
             budget_bytes = int(cluster.devices[number].memory_bytes)
             return StageResources(devices.cores(device, session.n_threads, among), session, budget_bytes)
 
-        packed = (range(first, first + n_devices) for first in range(0, n_devices * replicas, n_devices))
-        placement = [list(map(cluster.index, replica)) for replica in plan.placement] or list(map(list, packed))
+        n_devices = plan.n_devices
+        if plan.placement:
+            placement = [list(map(cluster.index, replica)) for replica in plan.placement]
+        else:
+            placement = [list(range(n_devices * k, n_devices * (k + 1))) for k in range(replicas)]
         self._machines = machines
-        self._where = [[cluster.machine_device(number).machine for number in replica] for replica in placement]
+        self._machine_numbers = [
+            [cluster.machine_device(number).machine for number in replica] for replica in placement
+        ]
         self._resources = [list(map(resources_of, replica)) for replica in placement]
         self._inputs = inputs_of(source, graph, options.batch_size, samples)
-        self._given = self._inputs if samples else None
         self._n_replicas = [stage.n_replicas for stage in plan.stages]
-        self._parts = graph, source, [stage.layers for stage in plan.stages], options.batch_size
+        self._make_pipelines = partial(
+            Pipelines,
+            graph,
+            source,
+            [stage.layers for stage in plan.stages],
+            options.batch_size,
+            self._resources,
+            self._n_replicas,
+            given=self._inputs if samples else None,
+        )
 
     def __enter__(self) -> OpenPlan:
         with ExitStack() as stack:
-            machines = self._machines
-            opened = stack.enter_context(machines.open(set(chain(*self._where)))) if machines else None
-            hosts = None if opened is None else [[opened[machine] for machine in replica] for replica in self._where]
-            self._pipelines = stack.enter_context(
-                Pipelines(*self._parts, self._resources, self._n_replicas, hosts, given=self._given)
-            )
+            hosts = None
+            if self._machines is not None:
+                opened = stack.enter_context(self._machines.open(set(chain(*self._machine_numbers))))
+                hosts = [[opened[machine] for machine in replica] for replica in self._machine_numbers]
+            self._pipelines = stack.enter_context(self._make_pipelines(hosts))
             self._stack = stack.pop_all()
         return self
 
@@ -139,18 +146,19 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
 
     @property
     def private_bytes(self) -> int:
-        """Memory of this machine that all processes hold; what lies on a GPU is none of it."""
-        pairs = zip(chain(*self._pipelines.ready), chain(*self._resources), strict=True)
-        return sum(
-            process.overhead_bytes + (0 if resources.session.gpu else sum(process.memory_bytes.values()))
-            for process, resources in pairs
-        )
+        """Memory of this machine that all processes hold; memory of a GPU does not count."""
+        n_bytes = 0
+        for process, resources in zip(chain(*self._pipelines.ready), chain(*self._resources), strict=True):
+            n_bytes += process.overhead_bytes
+            if not resources.session.gpu:
+                n_bytes += sum(process.memory_bytes.values())
+        return n_bytes
 
     def measure(self, plan: Plan, keep: Callable[[Batch], None] = lambda _: None, worth_per_s: float = 0.0) -> Run:
         """Run the plan with the same inputs again and again until its pace is steady.
 
         Args:
-            plan: that of this object, or an equal one with other costs.
+            plan: the plan of this object, or an equal one with other costs.
             keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
             worth_per_s: as in `SteadyPace`.
 
@@ -171,16 +179,20 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
                 keep(outputs)
 
         streams = self._pipelines.stream(batches(), take)
-        ready, budgets = self._pipelines.ready[0], self._resources[0]
-        ends = pairwise(accumulate(self._n_replicas, initial=0))
-        measured = (
-            _measured(stage, streams[0][first:last], ready[first:last], budgets[first].budget_bytes)
-            for stage, (first, last) in zip(plan.stages, ends, strict=True)
+        # The stages are measured in the first pipeline alone, in which their processes lie one after the other.
+        spans, ready, resources = streams[0], self._pipelines.ready[0], self._resources[0]
+        measured, first = [], 0
+        for stage in plan.stages:
+            own = slice(first, first + stage.n_replicas)
+            measured.append(_measured(stage, spans[own], ready[own], resources[first].budget_bytes))
+            first += stage.n_replicas
+        return Run(
+            replace(plan, stages=tuple(measured)),
+            tuple(timeline_of(processes, self._n_replicas) for processes in streams),
+            core_fraction=min(each.core_fraction for each in chain(*streams)),
+            period_error=pace.error,
+            ended_early=pace.is_beaten,
         )
-        core_fraction = min(spans.core_fraction for processes in streams for spans in processes)
-        timelines = tuple(timeline_of(processes, self._n_replicas) for processes in streams)
-        measured_plan = replace(plan, stages=tuple(measured))
-        return Run(measured_plan, timelines, core_fraction, period_error=pace.error, ended_early=pace.is_beaten)
 
 
 def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: InputSamples | None = None) -> Batch:
@@ -193,8 +205,8 @@ def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> T
     """The timeline of one pipeline, from the first action on; 1 cycle = 1 ns.
 
     Args:
-        processes: their times, those of stage 0 first.
-        n_replicas: the processes of every stage.
+        processes: the times of every process, stage after stage.
+        n_replicas: the number of processes of every stage.
     """
     start = min(int(spans.times[0, 0]) for spans in processes)
     times = [spans.times - start for spans in processes]
@@ -212,28 +224,31 @@ def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> T
 def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[StageReady], budget_bytes: int) -> Stage:
     """The stage with the median times and the largest memory of its processes.
 
-    Receiving takes no time, because they read inputs in the rings; what comes from another machine counts as sent.
+    Receiving takes no time, because a stage reads its inputs in the rings. A message of another machine is read into
+    this process first, which counts as sending.
     """
     copied, computed, sent = np.diff(np.concatenate([spans.times for spans in streams]), axis=1).T
-    memory = [process.memory_bytes for process in ready]
+    memory_bytes = {
+        category: max(process.memory_bytes[category] for process in ready) for category in ready[0].memory_bytes
+    }
     return replace(
         stage,
         forward_cycles=int(np.median(computed)),
         receive_cycles=0,
         send_cycles=int(np.median(copied + sent)),
-        memory_bytes={name: max(n_bytes[name] for n_bytes in memory) for name in memory[0]},
+        memory_bytes=memory_bytes,
         limit_bytes=budget_bytes,
     )
 
 
 MAX_OPEN = 8
-"""So those that are measured in turns at the end of a search are mostly still open."""
+"""Enough that plans which are measured in turns at the end of a search are mostly still open."""
 
 
 class OpenPlans:
-    """The plans that were measured last, loaded; their processes wait, and end with this object or its process.
+    """The plans that were measured last, still loaded; their processes wait, and end with this object or its process.
 
-    What is loaded takes memory, so all are closed where the machine has less free than they hold.
+    Loaded plans take memory, so all are closed where the machine has less free memory than they hold.
     """
 
     def __init__(self) -> None:
@@ -241,19 +256,20 @@ class OpenPlans:
         finalize(self, _close, self._plans)  # also at the end of this process
 
     def get(self, key: object, make: Callable[[], OpenPlan], *, may_lack_memory: bool = False) -> OpenPlan:
-        """The plan of a key, loaded now unless it is open; the one that was used longest ago is closed for it.
+        """The plan of a key, which `make` makes unless it is open; the plan that was used longest ago makes room.
 
         Args:
-            key, make: see above.
-            may_lack_memory: whether the open ones can be why a stage exceeds its budget, as on a GPU, whose memory is
-                the budget; then it is loaded once more, without them.
+            key: names the plan.
+            make: makes it; it is then loaded.
+            may_lack_memory: whether a stage may exceed its budget because of the open plans, as on a GPU, whose memory
+                is the budget; then they are closed, and the plan is loaded once more.
 
         Raises:
             OutOfMemory: a stage exceeds its budget.
             Exception: any other exception of a stage.
         """
         if key in self._plans:
-            self._plans[key] = self._plans.pop(key)  # the last is the one that was used last
+            self._plans[key] = self._plans.pop(key)  # the dictionary is in the order of the last use
             return self._plans[key][0]
         if sum(plan.private_bytes for plan, _ in self._plans.values()) > machine_bytes():
             self.close()
@@ -291,18 +307,18 @@ Outputs = Mapping[str, Array]
 def reference_outputs(
     source: Source, graph: LayerGraph, plan: Plan, batch_size: int, samples: InputSamples | None = None
 ) -> Outputs:
-    """The outputs of the inputs of a run, in fp32 by the first runtime that is installed and runs the model.
+    """The outputs for the inputs of a run, in fp32 by the first runtime that is installed and runs the model.
 
-    It computes one stage after the other, each on all cores, so that memory suffices where `plan` does on cores.
+    The stages compute one after the other, each on all cores, so memory suffices where it suffices for `plan` on cores.
 
     Raises:
-        Unsupported: none runs it.
+        Unsupported: no runtime runs the model.
     """
     *others, last = installed_for(gpus=False)
     for runtime in others:
         with suppress(Unsupported):
             return _outputs_by(runtime, source, graph, plan, batch_size, samples)
-    return _outputs_by(last, source, graph, plan, batch_size, samples)
+    return _outputs_by(last, source, graph, plan, batch_size, samples)  # its refusal is the answer
 
 
 def _outputs_by(
@@ -314,17 +330,18 @@ def _outputs_by(
     samples: InputSamples | None,
 ) -> Outputs:
     n_cores = len(cores())
-    session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))  # type: ignore[call-arg]
-    resources = [StageResources(cores_of(0, n_cores), session, machine_bytes()) for _ in plan.stages]
-    inputs, outputs = inputs_of(source, graph, batch_size, samples), dict[str, Array]()
-    stages, given = [stage.layers for stage in plan.stages], inputs if samples else None
-    with Pipelines(graph, source, stages, batch_size, [resources], given=given) as pipelines:
+    session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))
+    resources = [StageResources(cores_of(0, n_cores), session, machine_bytes())] * len(plan.stages)
+    inputs = inputs_of(source, graph, batch_size, samples)
+    stages = [stage.layers for stage in plan.stages]
+    outputs: dict[str, Array] = {}
+    with Pipelines(graph, source, stages, batch_size, [resources], given=inputs if samples else None) as pipelines:
         pipelines.stream(iter([inputs]), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
     return outputs
 
 
 def copy_of(batch: Batch) -> dict[str, Array]:
-    """Arrays that stay when the slot of a ring is used again."""
+    """Copies of arrays, which stay when the slot of the ring is used again."""
     return {name: array.copy() for name, array in batch.items()}
 
 

@@ -1,4 +1,4 @@
-"""A stage in a separate process: `StageTask`, `serve`."""
+"""The worker process of a stage: `serve` performs a `StageTask`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROBE_INTERVAL_NS = 250_000_000
 
 
 class StageResources(NamedTuple):
-    """What a stage may use: the hardware threads of its device, how its session computes, and its memory budget."""
+    """The resources of a stage: the hardware threads of its device, its session, and its memory budget."""
 
     cores: tuple[int, ...]
     session: SessionOptions
@@ -58,14 +58,14 @@ class StageTask:
         idle: a model that computes next to nothing, which shows the memory of the runtime itself.
         file: the sub-model of the stage.
         given, given_ports: a message with inputs of the model on which the stage warms up, and its tensors; None where
-            they are made up.
+            the inputs are made up.
         inputs, outputs: inputs and outputs of the sub-model.
         received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
         receive, send: the channels from the devices of the previous and to those of the next stage, in the order in
             which the micro-batches of this worker use them; after the last the first is next.
         resources: what the worker may use.
-        serves: whether micro-batches come from outside, without an end in sight: one that the model refuses is handed
-            on as a failure, and no times are recorded.
+        serves: whether micro-batches come from outside, without an end in sight. Then a micro-batch that the model
+            refuses is handed on as a failure, and no times are recorded.
     """
 
     layers: LayerRange
@@ -122,6 +122,7 @@ def serve(connection: Channel, task: StageTask) -> None:
     runtime = runtime_named(options.runtime)
     overhead_bytes = data_bytes()
     with runtime.exclusively(options), refusals(runtime, task.layers):
+        # The first session of a process takes memory for any model, which is not the stage's own.
         runtime_bytes = load_in_budget(task.idle, (), (), options, budget_bytes, 0, task.layers).parameter_bytes
         given = arrays_in(task.given, task.given_ports) if task.given else {}
         session = load_in_budget(
@@ -143,8 +144,11 @@ def serve(connection: Channel, task: StageTask) -> None:
 
 
 def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpans:
-    times, compute_ns = SharedRowLog(4), 0
-    speeds, probed_ns = [1 / probe.factor()], perf_counter_ns()
+    """Compute all micro-batches of a stream, and send each on."""
+    times = SharedRowLog(4)
+    compute_ns = 0
+    speeds = [1 / probe.factor()]
+    probed_ns = perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
     run = refusals(runtime_named(task.resources.session.runtime), task.layers)(session.run)
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
@@ -157,9 +161,11 @@ def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpan
         inputs, outputs = arrays(message, task.received), writable(slot, task.sent)
         for name in carried:
             outputs[name][...] = inputs[name]
-        copied, core_start = perf_counter_ns() - session.moved_ns(), session.cpu_time_ns()
+        # Moving tensors to a GPU and back counts as copying, so its time goes from the computation to `copied`.
+        copied = perf_counter_ns() - session.moved_ns()
+        core_start = session.cpu_time_ns()
         run(inputs, outputs)
-        copied += session.moved_ns()  # what a run moves to a GPU and back counts as copies
+        copied += session.moved_ns()
         compute_ns += session.cpu_time_ns() - core_start
         computed = perf_counter_ns()
         send.commit(message_bytes(task.sent))
@@ -174,10 +180,10 @@ def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpan
 
 
 def _serve_stream(session: OpenModel, task: StageTask) -> None:
-    """Compute micro-batches that others send: without times, which would grow for ever.
+    """Compute micro-batches without a record of their times, which would grow for ever.
 
     Raises:
-        Exception: an allocation failed; any other failure of a run goes to the end of the pipeline with its reason.
+        Exception: an allocation failed; the reason of any other failure goes on to the end of the pipeline.
     """
     carried = [port.name for port in task.sent if port not in task.outputs]
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):

@@ -36,7 +36,7 @@ def runtime_for(precision: Precision, among: Iterable[str] = ()) -> str:
 
 
 def computes_on_gpus(name: str) -> bool:
-    """Whether a runtime computes on GPUs."""
+    """True if a runtime computes on GPUs."""
     return SESSIONS[name].device_type is DeviceType.GPU
 
 
@@ -63,7 +63,7 @@ def installed_versions() -> str:
 
 
 def _version(package: RuntimePackage) -> str:
-    """By the metadata, which takes no time, or else by the package: it may come from a distribution of another name."""
+    """The version in the metadata, or else in the package: it may come from a distribution of another name."""
     try:
         return version(package.distribution)
     except PackageNotFoundError:
@@ -80,8 +80,11 @@ def requirements(sessions: Iterable[Session]) -> list[str]:
     """
     of_host = sorted((each for each in sessions if isinstance(each, HostSession)), key=attrgetter("runtime"))
     of_gpus = {each.package.module for each in of_host if computes_on_gpus(each.runtime)}
-    needed = [each for each in of_host if computes_on_gpus(each.runtime) or each.package.module not in of_gpus]
-    return list(dict.fromkeys(name for each in needed for name in each.requirements))
+    names: dict[str, None] = {}  # each once, in order
+    for each in of_host:
+        if computes_on_gpus(each.runtime) or each.package.module not in of_gpus:
+            names.update(dict.fromkeys(each.requirements))
+    return list(names)
 
 
 def check_installed(name: str) -> None:

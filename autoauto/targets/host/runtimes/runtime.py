@@ -1,4 +1,4 @@
-"""What a runtime of the host is: `Runtime`, the models that it opens, and what is in effect (`EffectiveOptions`)."""
+"""The interface of runtimes of the host: a `Runtime` gives a `LoadedModel`, which says its `EffectiveOptions`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_REASON = 300
 
 
 class EffectiveOptions(NamedTuple):
-    """Where and how a loaded model computes, read back from the runtime.
+    """The options with which a loaded model computes, read back from the runtime.
 
     Attributes:
         device: in the runtime's word.
@@ -35,7 +35,7 @@ class EffectiveOptions(NamedTuple):
 
 
 class LoadSettings(NamedTuple):
-    """What a loaded model may keep and take, and what it records.
+    """The memory that a loaded model may hold and keep, and whether it records times.
 
     Attributes:
         keeps_freed: whether freed memory may stay for the next run, which saves fresh pages.
@@ -78,7 +78,7 @@ class LoadedModel(Protocol):
         return 0
 
     def node_times(self) -> tuple[NodeTime, ...]:
-        """What every node took in the runs so far, in their order; none where the runtime cannot say.
+        """The time of every node in the runs so far, in their order; none if the runtime cannot say.
 
         It is asked once, of a model that was loaded for it (`LoadSettings.times_nodes`).
         """
@@ -109,7 +109,7 @@ class Runtime(Protocol):
         """The formats in which this machine's CPU computes."""
 
     def expected(self, options: SessionOptions) -> EffectiveOptions:
-        """What must be in force."""
+        """The options that must be in effect."""
 
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
@@ -127,7 +127,7 @@ class Runtime(Protocol):
         """
 
     def is_memory_error(self, error: Exception) -> bool:
-        """Whether an exception of the runtime says that an allocation failed."""
+        """True if an exception of the runtime means that an allocation failed."""
         return isinstance(error, MemoryError) or "alloc" in str(error)  # also std::bad_alloc of the C++ library
 
     def exclusively(self, options: SessionOptions) -> AbstractContextManager[object]:
@@ -139,7 +139,7 @@ class Runtime(Protocol):
         return data_bytes()
 
     def rise_bytes(self, run: Callable[[], None]) -> int:
-        """How far memory rises above what it is now while `run` runs."""
+        """The peak of memory while `run` runs, above the memory that is held now."""
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM (man 5 proc)
         before = status_bytes("VmRSS")
         run()
@@ -150,7 +150,7 @@ class Runtime(Protocol):
 
 
 def reason_of(error: Exception) -> str:
-    """What an exception of a runtime says in one line, without headings, addresses and lines of its sources.
+    """The message of a runtime's exception in one line, without headings, addresses and lines of its sources.
 
     >>> reason_of(RuntimeError("Exception from src/core.cpp:105:\\nSummary:\\n-- No rule for Det-17\\nsee https://a.b"))
     'No rule for Det-17'

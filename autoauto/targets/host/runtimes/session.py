@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -101,24 +101,25 @@ class RuntimePackage(NamedTuple):
             return False
 
 
+@dataclass(frozen=True, slots=True)
 class HostSession(Session, ABC):
-    """A session of a runtime of the host.
+    """A session of a runtime of the host; each runtime has a class of its own, with its other knobs.
 
     Attributes:
         runtime: the name of the runtime, and of its folder, whose `runtime.py` has the class `RUNTIME`.
         package: the Python package of the runtime.
         precisions: the formats that the runtime computes in if the CPU or the GPU has instructions for them.
-        cores_per_device, precision: fields of every such class.
+        cores_per_device: threads of the session.
+        precision: the format of products; tensors between stages have the format of the file.
     """
 
-    __slots__ = ()
     runtime: ClassVar[str]
     package: ClassVar[RuntimePackage]
     device_type: ClassVar[DeviceType] = DeviceType.CPU
     words: ClassVar[TargetWords] = TargetWords("session", "core", False, names=_NAMES, has_auto_pipeline=False)
     precisions: ClassVar[tuple[Precision, ...]]
-    precision: Precision
-    cores_per_device: int
+    cores_per_device: int = 1
+    precision: Precision = Precision.FP32
 
     def __post_init__(self) -> None:
         if self.cores_per_device < 1:
@@ -133,7 +134,7 @@ class HostSession(Session, ABC):
     @property
     def plain(self) -> Self:
         """The session of the same runtime, cores and format, with the defaults of all other knobs."""
-        return type(self)(cores_per_device=self.cores_per_device, precision=self.precision)  # type: ignore[call-arg]
+        return type(self)(cores_per_device=self.cores_per_device, precision=self.precision)
 
     @property
     def requirements(self) -> tuple[str, ...]:
@@ -158,4 +159,4 @@ class HostSession(Session, ABC):
     @property
     def on_one_core(self) -> Self:
         """This session on a device of one core."""
-        return replace(self, cores_per_device=1)  # type: ignore[type-var]
+        return replace(self, cores_per_device=1)

@@ -9,6 +9,8 @@ Within a machine a channel is a `Ring` in shared memory, which is both ends. Bet
 
 from __future__ import annotations
 
+import select
+from collections.abc import Iterable
 from typing import Protocol
 
 END = -1
@@ -19,6 +21,14 @@ FAILED = -2
 
 class FailedMessage(Exception):
     """There is a reason where a message would be; `release` gives its slot back as that of a message."""
+
+
+def readable(descriptors: Iterable[int], timeout_s: float | None = None) -> set[int]:
+    """Wait until some descriptors are readable, or closed at the other end, and return them; none after a timeout."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(None if timeout_s is None else 1000 * timeout_s)}
 
 
 class MessageWriter(Protocol):

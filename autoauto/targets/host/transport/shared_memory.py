@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import select
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +32,14 @@ from autoauto.records.layers import Port
 from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
 from autoauto.targets.host.transport.bounded import memory_of, read
-from autoauto.targets.host.transport.messages import END, FAILED, FailedMessage, MessageReader, MessageWriter
+from autoauto.targets.host.transport.messages import (
+    END,
+    FAILED,
+    FailedMessage,
+    MessageReader,
+    MessageWriter,
+    readable,
+)
 
 ALIGNMENT = 64
 """Alignment of tensors in a slot, in bytes: a cache line, and the widest vector registers."""
@@ -120,9 +126,7 @@ class Ring(MessageWriter, MessageReader):
 
     @override
     def wait(self) -> bool:
-        poll = select.poll()
-        poll.register(self.filled_fd, select.POLLIN)
-        poll.poll()
+        readable([self.filled_fd])
         return self._length() != END
 
     @override
@@ -130,7 +134,7 @@ class Ring(MessageWriter, MessageReader):
         os.eventfd_read(self.filled_fd)
         start, n_bytes = self._next_read * self._stride, self._length()
         if n_bytes == END:
-            os.eventfd_write(self.filled_fd, 1)
+            os.eventfd_write(self.filled_fd, 1)  # so that later calls find the end again
             return None
         start += _HEAD_BYTES
         if n_bytes <= FAILED:
@@ -303,20 +307,24 @@ def message_bytes(ports: Sequence[Port]) -> int:
 
 
 def writable(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
-    """Where the tensors of a message are written, by name: arrays, and bytes where the shape depends on data.
+    """The arrays of a message into which its tensors are written, by name; bytes if the shape depends on data.
 
     What is written there is in `autoauto/targets/host/transport/bounded.py`.
     """
-    return {
-        port.name: np.frombuffer(message, np.uint8, port.n_bytes, start).view(port.dtype).reshape(port.shape)
-        for start, port in _offsets(ports)
-    }
+    tensors = {}
+    for start, port in _offsets(ports):
+        content = np.frombuffer(message, np.uint8, port.n_bytes, start)
+        tensors[port.name] = content.view(port.dtype).reshape(port.shape)
+    return tensors
 
 
 def arrays(message: memoryview, ports: Sequence[Port]) -> Mapping[str, Array]:
     """Views of the tensors of a message that was written, by name."""
-    written = writable(message, ports)
-    return {**written, **{port.name: read(written[port.name], port) for port in ports if port.data_dependent}}
+    written = dict(writable(message, ports))
+    for port in ports:
+        if port.data_dependent:
+            written[port.name] = read(written[port.name], port)
+    return written
 
 
 def message_of(batch: Mapping[str, Array], ports: Sequence[Port]) -> bytes:
@@ -339,7 +347,7 @@ def arrays_in(file: SubModelFile, ports: Sequence[Port]) -> Mapping[str, Array]:
 
 
 def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
-    """Where in a message every tensor starts, in bytes."""
+    """The start of every tensor in a message, in bytes."""
     offsets, stop = [], 0
     for port in map(memory_of, ports):
         start = -(-stop // ALIGNMENT) * ALIGNMENT

@@ -18,7 +18,6 @@ from __future__ import annotations
 import hmac
 import mmap
 import os
-import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,10 +29,17 @@ from typing import Any, NamedTuple, NoReturn
 from typing_extensions import override
 
 from autoauto.records.errors import WorkerLost
-from autoauto.targets.host.transport.messages import END, FAILED, FailedMessage, MessageReader, MessageWriter
+from autoauto.targets.host.transport.messages import (
+    END,
+    FAILED,
+    FailedMessage,
+    MessageReader,
+    MessageWriter,
+    readable,
+)
 
 TOKEN_BYTES = 16
-"""Of the secret that both ends of every connection of a run know."""
+"""Length of the secret that both ends of every connection of a run know."""
 
 START_S = 60.0
 """Maximum time until the other end of a connection is there."""
@@ -98,7 +104,7 @@ class _TcpEnd:
             self._lost(error.strerror or str(error))
 
     def _lost(self, reason: str) -> NoReturn:
-        """Raise WorkerLost after a while: what ended the other process is the better reason, and is found meanwhile."""
+        """Raise WorkerLost after a while, in which the reason why the other process ended may arrive and be raised."""
         sleep(_GRACE_S)
         raise WorkerLost(f"the connection to a process of another machine was lost: {reason}")
 
@@ -179,7 +185,7 @@ class TcpReader(_TcpEnd, MessageReader):
 
 
 class _Stranger(NamedTuple):
-    """One who connects and has not shown that he knows the secret: until when he may, and what has come of it."""
+    """Somebody who connects and has yet to prove until `until_s` that he knows the secret."""
 
     connection: socket.socket
     until_s: float
@@ -188,9 +194,9 @@ class _Stranger(NamedTuple):
 
 
 class Gate:
-    """Where one machine takes connections of a run: only those of who proves that he knows the secret.
+    """Takes the connections of a run on one machine, only from those who prove that they know the secret.
 
-    With the proof comes the number of what is connected. Whoever says something else, or nothing, is refused.
+    The proof includes the number of the connection. Whoever sends something else, or nothing, is refused.
 
     Attributes:
         address: the host and the port.
@@ -219,11 +225,8 @@ class Gate:
         return _prepared(self._admitted.pop(number), number)
 
     def _wait(self, until_s: float) -> None:
-        poll = select.poll()
-        for descriptor in (self._listener.fileno(), *self._waiting):
-            poll.register(descriptor, select.POLLIN)
         until_s = min([until_s, *(stranger.until_s for stranger in self._waiting.values())])
-        events = {descriptor for descriptor, _ in poll.poll(max(0.0, 1000 * (until_s - monotonic())))}
+        events = readable([self._listener.fileno(), *self._waiting], max(0.0, until_s - monotonic()))
         for descriptor, stranger in list(self._waiting.items()):
             if descriptor in events or monotonic() > stranger.until_s:
                 self._greet(descriptor, stranger)
@@ -236,7 +239,7 @@ class Gate:
             self._waiting[connection.fileno()] = stranger
 
     def _greet(self, descriptor: int, stranger: _Stranger) -> None:
-        """Read more of a greeting, in as many pieces as it comes; let him in whose proof is right."""
+        """Read more of a greeting, which may come in pieces; admit the connection once its proof is right."""
         connection, until_s, nonce, arrived = stranger
         words = b""
         with suppress(OSError):
@@ -298,7 +301,7 @@ def _proof(token: bytes, *words: bytes) -> bytes:
 
 
 def _received(connection: socket.socket, n_bytes: int) -> bytes:
-    """So many bytes, in as many pieces as they come.
+    """Receive `n_bytes` bytes, which may come in pieces.
 
     Raises:
         ConnectionError: they do not come.

@@ -1,4 +1,4 @@
-"""What every ONNX operator costs on an IPU, forward and backward.
+"""The costs of every ONNX operator on an IPU, forward and backward.
 
 To add an operator, edit one file of this package. Its name goes into the table `COST_RULES` at the end of the file that
 fits, with a rule that is there already or with a new function `OperatorContext -> OperatorCost`:

@@ -58,8 +58,8 @@ from autoauto.targets.ipu.operators.rows import reduce_to
 from autoauto.targets.ipu.tiling.split import Product
 
 SHARED_NORM_CYCLES = 1_450_000
-"""Of a norm that LAMB takes of a tensor that is sharded over replicas on the chip. Fitted to seven runs of MLPerf's
-BERT-large with PopART, of 2 to 32 replicas on two generations of devices (docs/training.md)."""
+"""Cycles of a norm that LAMB takes of a tensor that is sharded over replicas on the chip. Fitted to seven runs of
+MLPerf's BERT-large with PopART, of 2 to 32 replicas on two generations of devices (docs/training.md)."""
 
 
 class Gradients(NamedTuple):
@@ -184,22 +184,10 @@ def _matmul(context: OperatorContext, derivative: Derivative) -> Gradients:
     return _multiplied(context, derivative, gradients_of, *context.layer.operands[:2])
 
 
-def _gemm(context: OperatorContext, derivative: Derivative) -> Gradients:
-    return _biased(context, derivative, matrix_gradients(products.gemm_product))
-
-
 def _einsum(context: OperatorContext, derivative: Derivative) -> Gradients:
     if len(context.layer.operands) != 2:
         return _as_forward(context, derivative)
     return _multiplied(context, derivative, matrix_gradients(products.einsum_product), *context.layer.operands)
-
-
-def _convolution(context: OperatorContext, derivative: Derivative) -> Gradients:
-    return _biased(context, derivative, convolutions.convolution_gradients)
-
-
-def _transposed_convolution(context: OperatorContext, derivative: Derivative) -> Gradients:
-    return _biased(context, derivative, convolutions.transposed_convolution_gradients)
 
 
 def _attention(context: OperatorContext, derivative: Derivative) -> Gradients:
@@ -304,15 +292,15 @@ def _move(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 
 _BACKWARD_RULES: dict[CostRule, BackwardRule] = {
-    convolutions.convolution: _convolution,
-    convolutions.transposed_convolution: _transposed_convolution,
+    convolutions.convolution: partial(_biased, gradients_of=convolutions.convolution_gradients),
+    convolutions.transposed_convolution: partial(_biased, gradients_of=convolutions.transposed_convolution_gradients),
     data_movement.look_up: _look_up,
     data_movement.update: _look_up,
     data_movement.move: _move,
     elementwise: _elementwise,
     products.attention: _attention,
     products.einsum: _einsum,
-    products.gemm: _gemm,
+    products.gemm: partial(_biased, gradients_of=matrix_gradients(products.gemm_product)),
     products.matmul: _matmul,
     products.recurrent: _recurrent,
     rows.batch_norm: _norm,

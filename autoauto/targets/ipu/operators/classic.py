@@ -72,7 +72,7 @@ def trees(context: OperatorContext) -> OperatorCost:
 
 
 def forest(context: OperatorContext) -> tuple[int, int]:
-    """How many trees there are, and how deep they would be if all leaves lay equally deep."""
+    """The number of trees, and their depth if all leaves lay equally deep."""
     ids = context.integers("nodes_treeids", ()) or context.integers("tree_roots", (0,))
     n_trees = max(len(set(ids)), 1)
     n_nodes = max(_n_entries(context, "nodes_featureids"), 1)

@@ -1,8 +1,9 @@
-"""If, Loop and Scan: what their bodies cost, run by run. An If takes the branch that costs most."""
+"""If, Loop and Scan cost all runs of their bodies; an If costs its most expensive branch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 from autoauto.records.layers import Body, LayerGraph
 from autoauto.targets.ipu.operator_cost import OperatorContext, OperatorCost, together
@@ -49,8 +50,4 @@ def _most_alive(graph: LayerGraph, context: OperatorContext) -> int:
         if tensor.producer >= 0:
             change[tensor.producer] += context.n_bytes(index)
             change[tensor.last_use + 1] -= context.n_bytes(index)
-    most = alive = 0
-    for n_bytes in change:
-        alive += n_bytes
-        most = max(most, alive)
-    return most
+    return max(accumulate(change))

@@ -29,9 +29,12 @@ _LARGE_WINDOW = 64  # elements of a window of which several tiles can reduce par
 
 def convolution(context: OperatorContext) -> OperatorCost:
     """Conv of floats or integers, and the addition of its bias."""
-    weight = 3 if context.layer.op.endswith("QLinearConv") else 1
+    weight, bias = 1, 2
+    if context.layer.op.endswith("QLinearConv"):
+        weight, bias = 3, 8
     product = multiply(context, partial(convolution_product, weight=weight), context.present[:1])
-    return with_bias(context, product, 8 if weight == 3 else 2, -1 if is_channels_last(context) else 1)
+    channel_axis = -1 if is_channels_last(context) else 1
+    return with_bias(context, product, bias, channel_axis)
 
 
 def deformed_convolution(context: OperatorContext) -> OperatorCost:
@@ -51,13 +54,15 @@ def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
 
 
 def is_channels_last(context: OperatorContext) -> bool:
-    """Whether the channels of a field lie on the last axis, as an operator's name or attribute says."""
+    """True if the channels of a field lie on the last axis, by the name or an attribute of the operator."""
     return "Nhwc" in context.layer.op or context.integer("channels_last", 0) == 1
 
 
 def channels_second(context: OperatorContext, shape: Shape) -> Shape:
     """The shape of a field as (samples, channels, ...)."""
-    return (shape[0], shape[-1], *shape[1:-1]) if is_channels_last(context) else shape
+    if not is_channels_last(context):
+        return shape
+    return (shape[0], shape[-1], *shape[1:-1])
 
 
 def causal_convolution(context: OperatorContext) -> OperatorCost:
@@ -92,7 +97,7 @@ def transposed_convolution_product(context: OperatorContext) -> Product:
 
 
 def convolution_gradients(context: OperatorContext) -> FactorGradients:
-    """For a Conv: of its inputs and of its kernel; where it strides, dY is spread out and most inputs see few taps."""
+    """The gradients of inputs and kernel of a Conv; with a stride dY is spread out, and most inputs see few taps."""
     kernel, n_groups = context.shape(1), context.integer("group", 1)
     taps, depth, outputs = _plane(kernel[2:]), size(kernel[2:-2]), kernel[0] // n_groups
     inputs = _over_field(context, context.out_shape, n_groups, outputs * depth, kernel[1], taps)._replace(stride=_ONE)
@@ -101,7 +106,7 @@ def convolution_gradients(context: OperatorContext) -> FactorGradients:
 
 
 def transposed_convolution_gradients(context: OperatorContext) -> FactorGradients:
-    """For a ConvTranspose, which is what a Conv does to gradients: the Conv itself, and the gradient of its kernel."""
+    """The gradients of a ConvTranspose, which is a Conv backward: the Conv itself, and the gradient of its kernel."""
     kernel, n_groups = context.shape(1), context.integer("group", 1)
     depth, outputs = size(kernel[2:-2]), kernel[0] // n_groups
     conv = _over_field(context, context.shape(0), n_groups, kernel[1] * depth, outputs, _plane(kernel[2:]))
@@ -151,12 +156,11 @@ def _on_best_codelet(product: Product) -> Product:
     tap is a product of the rows that its stride picks.
     """
     if product.groups > 1 and product.inputs in (1, 2, 4):
-        single = product.precision is Precision.FP32
-        engine, wide = (
-            (ProductCodelet.VECTOR, Precision.FP32) if single else (ProductCodelet.SLIDING_WINDOW, Precision.FP16)
-        )
+        engine, precision = ProductCodelet.SLIDING_WINDOW, Precision.FP16
+        if product.precision is Precision.FP32:
+            engine, precision = ProductCodelet.VECTOR, Precision.FP32
         blocks = -(-product.groups * product.outputs // 4)
-        return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4, precision=wide)
+        return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4, precision=precision)
     if product.groups == 1 and product.inputs < 16:
         product = product._replace(inputs=product.inputs * size(product.taps), taps=_ONE)
     if product.taps != _ONE:
@@ -190,9 +194,8 @@ def pool(context: OperatorContext) -> OperatorCost:
 def _whole_windows(context: OperatorContext) -> OperatorCost:
     """Every output reads its window, whose halo comes from other tiles."""
     kernel = context.integers("kernel_shape", (2, 2))
-    window = size(
-        tuple(map(min, kernel, channels_second(context, context.shape(0))[2:]))
-    )  # what lies beyond the field is not read
+    field = channels_second(context, context.shape(0))[2:]
+    window = size(tuple(map(min, kernel, field)))  # nothing beyond the field is read
     step = size(context.integers("strides", (1, 1)))
     share = grain_share(context, context.n_out)
     vector = 8 // context.precision.n_bytes
@@ -201,9 +204,15 @@ def _whole_windows(context: OperatorContext) -> OperatorCost:
     read = round(context.n_elements(context.present[0]) / context.n_tiles * overlap) * context.precision.n_bytes
     exchange = kernels.exchange(read, 4)
     compute = round(kernels.UNARY_LAUNCH_CYCLES + WORKERS * worker)
-    name = f"pool{'Max' if 'Max' in context.layer.op else 'Sum'}_{context.precision.value}"
+    codelet = "poolMax" if "Max" in context.layer.op else "poolSum"
     return OperatorCost(
-        Family.POOL, round(float(exchange)), compute, (name,), context.n_tiles, 4, read * context.n_tiles
+        family=Family.POOL,
+        exchange_cycles=round(float(exchange)),
+        compute_cycles=compute,
+        codelets=(f"{codelet}_{context.precision.value}",),
+        n_tiles=context.n_tiles,
+        n_sources=4,
+        working_bytes=read * context.n_tiles,
     )
 
 
@@ -218,7 +227,8 @@ COST_RULES: dict[str, CostRule] = by_operator(
 )
 
 PRODUCTS: dict[str, tuple[ProductOf, ...]] = {
-    **dict.fromkeys(("Conv", "ConvInteger"), (convolution_product,)),
+    "Conv": (convolution_product,),
+    "ConvInteger": (convolution_product,),
     "ConvTranspose": (transposed_convolution_product,),
 }
 """As in `products`."""

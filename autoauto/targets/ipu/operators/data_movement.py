@@ -62,10 +62,13 @@ def move_everything(context: OperatorContext) -> OperatorCost:
 def move_bytes(context: OperatorContext, n_bytes: int, per_element: bool) -> OperatorCost:
     """Move `n_bytes`, evenly spread, from one layout to another."""
     share = -(-n_bytes // context.n_tiles)
-    inside = kernels.reorder(share / context.precision.n_bytes) if per_element else kernels.copy(share)
     exchange = round(float(kernels.exchange(share, _MOVE_SOURCES)))
-    codelets = ("transpose", "copy") if per_element else ("copy",)
-    return OperatorCost(Family.MOVE, exchange, round(float(inside)), codelets, context.n_tiles, _MOVE_SOURCES)
+    codelets: tuple[str, ...] = ("copy",)
+    compute = float(kernels.copy(share))
+    if per_element:
+        codelets = ("transpose", "copy")
+        compute = float(kernels.reorder(share / context.precision.n_bytes))
+    return OperatorCost(Family.MOVE, exchange, round(compute), codelets, context.n_tiles, _MOVE_SOURCES)
 
 
 _COLUMN_PARTS = (1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 384, 512, 768)
@@ -133,7 +136,7 @@ class _Plan(NamedTuple):
 
 
 class _Plans(NamedTuple):
-    """What look-ups take that are divided in several ways: columns of numbers, one row a plan."""
+    """The costs of look-ups that are divided in several ways: columns of numbers, one row a plan."""
 
     exchange_cycles: FloatArray
     compute_cycles: FloatArray
@@ -243,9 +246,11 @@ def _fastest(work: LookUps, updates: bool, n_tiles: int, width: int, bound_bytes
     Of plans that are nearly as fast, the one of fewest bytes.
     """
     plans = _plans(work, _splits(work, updates, n_tiles), width, updates)
-    cycles, peak = plans.exchange_cycles + plans.compute_cycles, plans.n_bytes.peak
-    within = peak <= bound_bytes
-    rows = np.flatnonzero(within if within.any() else ~within)
+    cycles = plans.exchange_cycles + plans.compute_cycles
+    peak = plans.n_bytes.peak
+    rows = np.flatnonzero(peak <= bound_bytes)
+    if not len(rows):
+        rows = np.arange(len(peak))
     rows = rows[cycles[rows] <= _AS_FAST * cycles[rows].min()]
     order = np.lexsort((plans.n_bytes.exchanged[rows], cycles[rows], peak[rows]))
     return plans.row(int(rows[order[0]]))
@@ -254,14 +259,16 @@ def _fastest(work: LookUps, updates: bool, n_tiles: int, width: int, bound_bytes
 def _splits(work: LookUps, updates: bool, n_tiles: int) -> _Split:
     """Groups first, then columns and indices; the tiles that are left divide the entries, or do not."""
     groups = min(work.groups, n_tiles)
-    columns, lookups = map(np.ravel, np.meshgrid(_COLUMN_PARTS, (1,) if updates else _LOOKUP_PARTS, indexing="ij"))
+    lookup_parts = (1,) if updates else _LOOKUP_PARTS
+    columns, lookups = map(np.ravel, np.meshgrid(_COLUMN_PARTS, lookup_parts, indexing="ij"))
     left = n_tiles // (groups * columns * lookups)
     is_possible = ((columns == 1) | (work.row >= columns * _GRAIN)) & (left > 0) & (lookups <= work.lookups)
-    divided = np.minimum(left, work.entries)[is_possible]
-    rows = np.ones_like(divided), columns[is_possible], lookups[is_possible], divided
-    ones, columns, lookups, divided = (np.repeat(column, 2).astype(np.float64) for column in rows)
-    divided[::2] = 1
-    return _Split(groups * ones, divided, columns, lookups)
+    # Every way twice: with the entries in one part, and divided over the tiles that are left.
+    entries = np.repeat(np.minimum(left, work.entries)[is_possible], 2).astype(np.float64)
+    entries[::2] = 1
+    columns = np.repeat(columns[is_possible], 2).astype(np.float64)
+    lookups = np.repeat(lookups[is_possible], 2).astype(np.float64)
+    return _Split(np.full_like(entries, groups), entries, columns, lookups)
 
 
 def _plans(work: LookUps, split: _Split, width: int, updates: bool) -> _Plans:
@@ -272,14 +279,15 @@ def _plans(work: LookUps, split: _Split, width: int, updates: bool) -> _Plans:
     tile look at all indices, each for its own entries.
     """
     part = split.share(work)
-    n_bytes = (_update_bytes if updates else _slice_bytes)(part, split, width)
     vectors, share = np.ceil(part.columns * width / 8), 1 / split.entries
-    moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.received, _SOURCES))
-    exchange = sum(np.where(amount > 0, kernels.exchange(amount, n_sources), 0) for amount, n_sources in moved)
     if updates:
+        n_bytes = _update_bytes(part, split, width)
         vertex = kernels.gather(WORKERS * part.lookups, vectors, share / WORKERS)
     else:
+        n_bytes = _slice_bytes(part, split, width)
         vertex = kernels.gather(part.lookups, vectors, share)
+    moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.received, _SOURCES))
+    exchange = sum(np.where(amount > 0, kernels.exchange(amount, n_sources), 0) for amount, n_sources in moved)
     picked = kernels.gather(np.ceil(part.lookups / split.entries), vectors, share)
     compute = part.groups * (vertex + np.where(n_bytes.candidates > 0, picked, 0))
     return _Plans(np.asarray(exchange), np.asarray(compute), n_bytes)

@@ -175,16 +175,6 @@ def output_product(sizes_of: Callable[[OperatorContext], AttentionSizes], contex
     return matrix_product(context, groups, queries, keys, value)
 
 
-def attention_scores(context: OperatorContext) -> Product:
-    """The product of the queries and keys of an Attention of the standard."""
-    return scores_product(attention_sizes, context)
-
-
-def attention_output(context: OperatorContext) -> Product:
-    """The product of the softmax and the values of an Attention of the standard."""
-    return output_product(attention_sizes, context)
-
-
 def attention_sizes(context: OperatorContext) -> AttentionSizes:
     """Sizes of an Attention of the standard; with a past, its keys are added."""
     queries, keys, values = (context.shape(position) for position in range(3))
@@ -200,6 +190,11 @@ def attention_sizes(context: OperatorContext) -> AttentionSizes:
     if len(past) == 4:
         n_keys += past[-2]
     return AttentionSizes(queries[0] * heads, queries[-2], width, n_keys, value)
+
+
+attention_scores: ProductOf = partial(scores_product, attention_sizes)
+attention_output: ProductOf = partial(output_product, attention_sizes)
+"""The two products of an Attention of the standard."""
 
 
 def recurrent(context: OperatorContext) -> OperatorCost:
@@ -326,7 +321,7 @@ def _split_cost(
 
 
 def allocated_share(regroups: bool) -> float:
-    """What a product really takes of what its plan counts: the copies before and after each rearrangement.
+    """The memory of a product over that of its plan, which leaves out copies before and after rearrangements.
 
     poplin's estimate leaves out that a rearranged operand exists twice for a while (ConvPlan.cpp,
     addConvTempMemoryEstimate [poplibs]); by how much more is fitted. Inputs that are regrouped, which the planner makes
@@ -406,7 +401,7 @@ def _add_bias(context: OperatorContext, n_elements: int, channels: int) -> Opera
 
 
 def matrix_gradients(product_of: ProductOf) -> GradientsOf:
-    """For (rows x inputs) by (inputs x outputs): dY W^T and X^T dY.
+    """The gradients of (rows x inputs) by (inputs x outputs): dY W^T and X^T dY.
 
     >>> from autoauto.records.units import Precision
     >>> product = Product(ProductCodelet.GEMM, 1, 1, 1, 2, 3, 5, (1, 1), (1, 1), Precision.FP16)

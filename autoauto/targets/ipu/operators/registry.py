@@ -49,20 +49,22 @@ def as_elementwise(context: OperatorContext) -> OperatorCost:
 
 
 def default_notes(graph: LayerGraph) -> tuple[str, ...]:
-    """Which operators of a model have no rule of their own, as a sentence; none when all have one."""
+    """A sentence that names the operators of a model without a rule of their own; nothing if all have one."""
     unknown = sorted({layer.op for layer in graph.all_layers() if not has_rule(layer.op)})
-    return (f"priced as elementwise: {', '.join(unknown)}",) if unknown else ()
+    if not unknown:
+        return ()
+    return (f"priced as elementwise: {', '.join(unknown)}",)
 
 
 def has_rule(operator: str) -> bool:
-    """Whether an operator has a price of its own."""
+    """True if an operator has a price of its own."""
     return operator in COST_RULES or operator in CONTROL_FLOW
 
 
 def prepare(contexts: Iterable[OperatorContext]) -> None:
-    """Find the fastest plans of the products of several layers on one device together, which takes less time.
+    """Plan the products of several layers on one device together, which takes less time than one after the other.
 
-    What `forward_cost` and the backward pass then ask for is known. It is the same whether layers were prepared or not.
+    `forward_cost` and the backward pass then find these plans. They would make the same ones without `prepare`.
     """
     asked: dict[int, list[tuple[Batched, float]]] = {}
     for context in contexts:
@@ -70,16 +72,19 @@ def prepare(contexts: Iterable[OperatorContext]) -> None:
             for product in _products(context):
                 asked.setdefault(context.n_tiles, []).append((product, context.bound_bytes))
     for n_tiles, wanted in asked.items():
-        reserved = reserve_each([product for product, _ in wanted], n_tiles)
-        bounds = (min(each.tile_bytes, bound_bytes) for each, (_, bound_bytes) in zip(reserved, wanted, strict=True))
-        plan_each([Bounded(each.product, n_bytes) for (each, _), n_bytes in zip(wanted, bounds, strict=True)], n_tiles)
+        reserves = reserve_each([batched for batched, _ in wanted], n_tiles)
+        bounded = []
+        for (batched, bound_bytes), reserved in zip(wanted, reserves, strict=True):
+            bounded.append(Bounded(batched.product, min(reserved.tile_bytes, bound_bytes)))
+        plan_each(bounded, n_tiles)
 
 
 def _products(context: OperatorContext) -> Iterator[Batched]:
     for product_of in PRODUCTS.get(context.layer.op, ()):
         yield products.batched_product(context, product_of)
-    for gradients_of in GRADIENTS.get(context.layer.op, ()) if context.options.training else ():
-        yield from products.batched_gradients(context, gradients_of)
+    if context.options.training:
+        for gradients_of in GRADIENTS.get(context.layer.op, ()):
+            yield from products.batched_gradients(context, gradients_of)
 
 
 def forward_cost(context: OperatorContext) -> OperatorCost:
@@ -89,14 +94,19 @@ def forward_cost(context: OperatorContext) -> OperatorCost:
     if context.layer.op in CONTROL_FLOW:
         return control_flow.control_flow(context, forward_cost)
     cost = rule_of(context.layer.op)(context)
-    return cost if cost.cycles else cost._replace(compute_cycles=kernels.UNARY_LAUNCH_CYCLES)
+    if not cost.cycles:
+        return cost._replace(compute_cycles=kernels.UNARY_LAUNCH_CYCLES)
+    return cost
 
 
 def _in_single_precision(context: OperatorContext) -> OperatorCost:
     """A layer in fp32 between casts of its first operand and of what it writes; it works on the copy in fp32."""
     single = forward_cost(context._replace(options=replace(context.options, precision=Precision.FP32)))
     sizes = context.n_elements(context.present[0]), context.n_out
-    casts = sum(round(kernels.elementwise(-(-n // context.n_tiles), ("convert",), 1, context.precision)) for n in sizes)
+    casts = 0
+    for n_elements in sizes:
+        share = -(-n_elements // context.n_tiles)
+        casts += round(kernels.elementwise(share, ("convert",), 1, context.precision))
     return single._replace(
         compute_cycles=single.compute_cycles + casts,
         codelets=(*single.codelets, "cast_fp16"),

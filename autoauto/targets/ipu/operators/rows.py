@@ -19,7 +19,7 @@ from autoauto.targets.ipu.operator_cost import (
 )
 from autoauto.targets.ipu.operators.elementwise import elementwise, grain_share
 
-_CUTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 92, 184, 368, 736, 1472)
+_CUTS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 92, 184, 368, 736, 1472)
 _LONG_ROW = 64  # pieces above which rows are so long that passes of all workers beat the measured kernels
 _SHORTEST_CUT = 16  # elements of a row below which it is not cut further
 _LABEL_BYTES = 4
@@ -57,9 +57,10 @@ def batch_norm(context: OperatorContext) -> OperatorCost:
 def field_norm(context: OperatorContext) -> OperatorCost:
     """LpNormalization and MeanVarianceNormalization: a row is the axis, or all that a channel holds."""
     shape = context.shape(0)
-    width = (
-        shape[context.axis(-1, len(shape))] if context.layer.attribute("axis") is not None else size(shape) // shape[1]
-    )
+    if context.layer.attribute("axis") is not None:
+        width = shape[context.axis(-1, len(shape))]
+    else:
+        width = size(shape) // shape[1]
     return normalise(context, size(shape) // max(width, 1), width)
 
 
@@ -77,8 +78,9 @@ def normalise(context: OperatorContext, rows: int, width: int) -> OperatorCost:
     precision = context.precision
 
     def whole(share: int, width: int) -> float:
-        together = 2 * float(kernels.reduce(share, width, precision)) + apply(share, width, ("add",) * 4)
-        return min(kernels.layernorm(share, width, precision), together + apply(share, 1, ("square", "add", "rsqrt")))
+        passes = 2 * float(kernels.reduce(share, width, precision)) + apply(share, width, ("add",) * 4)
+        passes += apply(share, 1, ("square", "add", "rsqrt"))
+        return min(kernels.layernorm(share, width, precision), passes)
 
     def cut(share: int, piece: int, pieces: int) -> float:
         if pieces > _LONG_ROW:
@@ -89,11 +91,17 @@ def normalise(context: OperatorContext, rows: int, width: int) -> OperatorCost:
         return kernels.elementwise(share * width, loops, 2, precision)
 
     compute, meet = _spread(rows, width, context.n_tiles, whole, cut, n_joins=1)
+    # A tile receives the two factors of those columns that it has.
     scale = float(kernels.exchange(2 * min(width, -(-rows * width // context.n_tiles)) * precision.n_bytes))
     names = ("reduceAdd", "reduceSquareAdd", "broadcastSubtract", "broadcastMultiply", "rsqrt", "cast", "copy")
-    exchange, codelets = round(meet + scale), _typed(names, context)
     return OperatorCost(
-        Family.NORM, exchange, round(compute), codelets, context.n_tiles, 24, follows=context.present[0]
+        family=Family.NORM,
+        exchange_cycles=round(meet + scale),
+        compute_cycles=round(compute),
+        codelets=_typed(names, context),
+        n_tiles=context.n_tiles,
+        n_sources=24,
+        follows=context.present[0],
     )
 
 
@@ -106,17 +114,15 @@ def softmax(context: OperatorContext) -> OperatorCost:
 
 def softmax_rows(context: OperatorContext, rows: int, keys: int) -> OperatorCost:
     """Softmax of `rows` rows of `keys`."""
-
     precision = context.precision
 
     def passes(share: int, width: int) -> float:
-        return kernels.elementwise(share * width, ("add", "exponent"), 2, precision) + kernels.elementwise(
-            share * width, ("add",), 2, precision
-        )
+        exponents = kernels.elementwise(share * width, ("add", "exponent"), 2, precision)
+        return exponents + kernels.elementwise(share * width, ("add",), 2, precision)
 
     def whole(share: int, width: int) -> float:
-        together = 2 * float(kernels.reduce(share, width, precision)) + passes(share, width)
-        return min(kernels.softmax(share, width, precision), together)
+        reductions = 2 * float(kernels.reduce(share, width, precision))
+        return min(kernels.softmax(share, width, precision), reductions + passes(share, width))
 
     def cut(share: int, width: int, pieces: int) -> float:
         if pieces > _LONG_ROW:
@@ -125,9 +131,14 @@ def softmax_rows(context: OperatorContext, rows: int, keys: int) -> OperatorCost
 
     compute, meet = _spread(rows, keys, context.n_tiles, whole, cut, n_joins=2)
     names = ("reduceMax", "reduceAdd", "broadcastSubtract", "broadcastMultiply", "exponent", "copy")
-    codelets = _typed(names, context)
     return OperatorCost(
-        Family.SOFTMAX, round(meet), round(compute), codelets, context.n_tiles, 8, follows=context.present[0]
+        family=Family.SOFTMAX,
+        exchange_cycles=round(meet),
+        compute_cycles=round(compute),
+        codelets=_typed(names, context),
+        n_tiles=context.n_tiles,
+        n_sources=8,
+        follows=context.present[0],
     )
 
 
@@ -138,8 +149,10 @@ def negative_log_likelihood(context: OperatorContext) -> OperatorCost:
     exchange = round(float(kernels.exchange(_LABEL_BYTES * share)))
     compute = kernels.UNARY_LAUNCH_CYCLES + WORKERS * -(-share // WORKERS) * _PICK_CYCLES
     picked = OperatorCost(Family.GATHER, exchange, compute, ("multiSlice", "copy"), context.n_tiles, n_sources=1)
-    n_out, n_samples = max(size(context.out_shape), 1), context.options.batch_size
-    return together(picked, reduce_to(context, n_rows, n_out, n_samples=n_samples)) if n_out < n_rows else picked
+    n_out = max(size(context.out_shape), 1)
+    if n_out >= n_rows:
+        return picked
+    return together(picked, reduce_to(context, n_rows, n_out, n_samples=context.options.batch_size))
 
 
 def cross_entropy(context: OperatorContext) -> OperatorCost:
@@ -165,17 +178,23 @@ def reduce_to(
     products, the code is that of one of the `n_samples`, and partial sums lie on as many tiles as it would cut them to.
     """
     n_each = -(-n_in // n_out)
-    pieces, of_one = (_pieces(n, n_each, context.n_tiles) for n in (n_out, -(-n_out // n_samples)))
+    pieces = _pieces(n_out, n_each, context.n_tiles)
+    pieces_of_one = _pieces(-(-n_out // n_samples), n_each, context.n_tiles)
     share = -(-n_out * pieces // context.n_tiles)
-    compute, exchange = _reduce_here(share, -(-n_each // pieces), context.precision), 0.0
-    for _ in range((pieces > 1) + (pieces >= _STAGE_PARTIALS)):
-        partials = isqrt(pieces) + 1 if pieces >= _STAGE_PARTIALS else pieces
-        exchange += float(kernels.exchange(share * partials * 4, partials))
-        compute += float(kernels.reduce(share, partials, Precision.FP32))
-    names, n_sources = _typed((codelet, "copy"), context), min(of_one, 32)
-    partial_bytes = 4 * min(n_out * of_one, max(n_out, context.n_tiles))
+    compute = _reduce_here(share, -(-n_each // pieces), context.precision)
+    exchange = 0.0
+    if pieces > 1:
+        n_stages, partials = _stages(pieces)
+        exchange = n_stages * float(kernels.exchange(share * partials * 4, partials))
+        compute += n_stages * float(kernels.reduce(share, partials, Precision.FP32))
     return OperatorCost(
-        Family.REDUCE, round(exchange), round(compute), names, context.n_tiles, n_sources, partial_bytes
+        family=Family.REDUCE,
+        exchange_cycles=round(exchange),
+        compute_cycles=round(compute),
+        codelets=_typed((codelet, "copy"), context),
+        n_tiles=context.n_tiles,
+        n_sources=min(pieces_of_one, 32),
+        working_bytes=4 * min(n_out * pieces_of_one, max(n_out, context.n_tiles)),
     )
 
 
@@ -207,20 +226,22 @@ def _spread(
     pieces of a row are joined `n_joins` times.
     """
     ways = [(whole(-(-rows // n_tiles), width), 0.0)]  # (compute, exchange) for every number of pieces
-    for pieces in _CUTS[1:]:
+    for pieces in _CUTS:
         if width < pieces * _SHORTEST_CUT:
             break
         share = -(-rows * pieces // n_tiles)
-        joined, met = _join(share, pieces, 8 * share)
+        n_stages, partials = _stages(pieces)
+        joined = n_stages * float(kernels.reduce(share, partials, Precision.FP32))
+        met = n_stages * float(kernels.exchange(8 * share, partials))
         ways.append((cut(share, -(-width // pieces), pieces) + n_joins * joined, n_joins * met))
     return min(ways, key=sum)
 
 
-def _join(n_outputs: int, pieces: int, n_bytes: int) -> tuple[float, float]:
-    """(compute, exchange) cycles to reduce the results of `pieces` tiles, of many in two stages."""
-    n_stages, partials = (2, isqrt(pieces) + 1) if pieces >= _STAGE_PARTIALS else (1, pieces)
-    compute = float(kernels.reduce(n_outputs, partials, Precision.FP32))
-    return n_stages * compute, n_stages * float(kernels.exchange(n_bytes, partials))
+def _stages(pieces: int) -> tuple[int, int]:
+    """The stages in which the results of `pieces` tiles are added up, and how many results each stage joins to one."""
+    if pieces >= _STAGE_PARTIALS:
+        return 2, isqrt(pieces) + 1
+    return 1, pieces
 
 
 def _typed(names: tuple[str, ...], context: OperatorContext) -> tuple[str, ...]:

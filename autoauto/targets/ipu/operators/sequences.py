@@ -32,7 +32,7 @@ _LONGEST_PRODUCT = 2048  # a row as long makes a triangle of 8 MiB in halves
 
 
 class _Network(NamedTuple):
-    """What sorting takes: pairs that a tile compares, its launches, and its exchanges of so many keyed elements."""
+    """The work of a tile in sorting: compared pairs, launches, and exchanges of `n_exchanged` keyed elements."""
 
     n_pairs: float
     n_launches: int
@@ -57,7 +57,8 @@ def sort(context: OperatorContext) -> OperatorCost:
     """TopK: the largest elements along an axis, by the cheaper of two bitonic networks [poplibs]."""
     shape = context.shape(0) or (1,)
     axis = context.axis(-1, len(shape))
-    length, n_largest = max(shape[axis], 1), max((*context.out_shape, *shape)[axis], 1)
+    length = max(shape[axis], 1)
+    n_largest = max((*context.out_shape, *shape)[axis], 1)
     n_rows = max(size(shape) // length, 1)
     ways = (_sort_all(n_rows, length, context.n_tiles), _find_largest(n_rows, length, n_largest, context.n_tiles))
     return _sorted(context, min(ways, key=lambda way: way.cycles), size(shape))
@@ -81,9 +82,8 @@ def unique(context: OperatorContext) -> OperatorCost:
     shape = context.shape(0) or (1,)
     length = size(shape) if context.layer.attribute("axis") is None else shape[context.axis(0, len(shape))]
     network = _sort_all(1, max(length, 1), context.n_tiles)
-    return together(
-        _sorted(context, network, size(shape)), _compacted(context, length, context.n_bytes(context.present[0]))
-    )
+    compacted = _compacted(context, length, context.n_bytes(context.present[0]))
+    return together(_sorted(context, network, size(shape)), compacted)
 
 
 def suppress(context: OperatorContext) -> OperatorCost:
@@ -119,8 +119,8 @@ def _sort_all(n_rows: int, length: int, n_tiles: int) -> _Network:
     """Sort whole rows: level n of the network has n steps; those over longer distances than a piece are exchanged."""
     pieces = max(1, min(n_tiles // n_rows, length // _SHORTEST_PIECE))
     share = -(-n_rows * pieces // n_tiles) * -(-length // pieces)
-    n_steps, n_between_tiles = (levels * (levels + 1) // 2 for levels in (_levels(length), _levels(pieces)))
-    return _Network(share / 2 * n_steps, n_steps, n_between_tiles, share)
+    n_steps = _steps_of(_levels(length))
+    return _Network(share / 2 * n_steps, n_steps, _steps_of(_levels(pieces)), share)
 
 
 def _find_largest(n_rows: int, length: int, n_largest: int, n_tiles: int) -> _Network:
@@ -129,9 +129,10 @@ def _find_largest(n_rows: int, length: int, n_largest: int, n_tiles: int) -> _Ne
     A merge compares the two blocks and sorts the one that stays, so that half as many pairs follow each time.
     """
     pieces = max(1, min(n_tiles // n_rows, length // max(2 * n_largest, _SHORTEST_PIECE)))
-    here, piece = -(-n_rows * pieces // n_tiles), -(-length // pieces)
+    here = -(-n_rows * pieces // n_tiles)  # pieces of rows on the fullest tile
+    piece = -(-length // pieces)
     levels, n_merges, n_meetings = _levels(n_largest), _levels(-(-piece // n_largest)), _levels(pieces)
-    n_steps = levels * (levels + 1) // 2
+    n_steps = _steps_of(levels)
     of_blocks = piece / 2 * n_steps
     of_merges = piece * (1 + levels / 2) if n_merges else 0.0
     of_meetings = n_meetings * n_largest * (1 + levels / 2)
@@ -141,6 +142,11 @@ def _find_largest(n_rows: int, length: int, n_largest: int, n_tiles: int) -> _Ne
 
 def _levels(length: int) -> int:
     return ceil(log2(max(length, 1)))
+
+
+def _steps_of(levels: int) -> int:
+    """Steps of a bitonic network, of which level n has n."""
+    return levels * (levels + 1) // 2
 
 
 def scan(context: OperatorContext) -> OperatorCost:
@@ -193,7 +199,11 @@ def linear_attention(context: OperatorContext) -> OperatorCost:
     queries, values = context.shape(0), context.shape(2)
     heads = context.integer("q_num_heads", queries[1] if len(queries) == 4 else 1)
     n_tokens = queries[-2]
-    width, value = (s[-1] if len(s) == 4 else s[-1] // max(heads, 1) for s in (queries, values))
+    width, value = queries[-1], values[-1]
+    if len(queries) != 4:  # (samples, tokens, channels of all heads)
+        width //= max(heads, 1)
+    if len(values) != 4:
+        value //= max(heads, 1)
     n_state = queries[0] * heads * width * max(value, 1)
     changed = one_pass(context, n_state, ("add", "add", "add"))
     read = reduce_to(context, n_state, max(n_state // max(width, 1), 1))

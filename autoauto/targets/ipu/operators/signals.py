@@ -19,34 +19,43 @@ _LONGEST_MATRIX = 1024  # a longer signal is cut: its matrix would have 4 MiB in
 
 
 def dft(context: OperatorContext) -> OperatorCost:
-    """DFT along an axis; half of the bins are of a real signal."""
+    """DFT along an axis; a real signal needs half of the bins (`onesided`)."""
     (axis,) = context.integers("axis", (-2,))[:1]
     before, after = context.shape(0), context.out_shape
+    length = after[axis]
     if context.integer("onesided", 0):
-        length = 2 * (min(before[axis], after[axis]) - 1) if context.integer("inverse", 0) else before[axis]
-    else:
-        length = after[axis]
+        length = before[axis]
+        if context.integer("inverse", 0):
+            length = 2 * (min(before[axis], after[axis]) - 1)
     return transform(context, max(length, 1), parts=before[-1])
 
 
 def rfft(context: OperatorContext) -> OperatorCost:
     """Rfft and Irfft along the last axis."""
-    inverse = context.layer.op == "Irfft"
-    return transform(context, max((context.out_shape if inverse else context.shape(0))[-1], 1), parts=1 + inverse)
+    if context.layer.op == "Irfft":
+        return transform(context, max(context.out_shape[-1], 1), parts=2)
+    return transform(context, max(context.shape(0)[-1], 1), parts=1)
 
 
 def stft(context: OperatorContext) -> OperatorCost:
     """STFT: frames that overlap are copied, weighed by a window, and transformed."""
     n_bins, window = context.out_shape[2], context.shape(2)
-    length = window[0] if window else 2 * (n_bins - 1) if context.integer("onesided", 1) else n_bins
+    if window:
+        length = window[0]
+    elif context.integer("onesided", 1):
+        length = 2 * (n_bins - 1)
+    else:
+        length = n_bins
     n_elements = size(context.out_shape[:2]) * length
     framed = data_movement.move_bytes(context, n_elements * context.precision.n_bytes, per_element=False)
     costs = [transform(context, max(length, 1), parts=1), framed]
-    return together(*costs, one_pass(context, n_elements, ("add",))) if window else together(*costs)
+    if window:
+        costs.append(one_pass(context, n_elements, ("add",)))
+    return together(*costs)
 
 
 def transform(context: OperatorContext, length: int, parts: int) -> OperatorCost:
-    """Signals of `length`, of so many parts a sample: 1 of real ones, 2 of complex ones."""
+    """Signals of `length` samples, each of 1 part if it is real, and of 2 parts if it is complex."""
     if length <= _LONGEST_MATRIX:
         return products.multiply(context, lambda c: _by_matrix(c, length, parts), context.present[:1])
     columns = isqrt(length - 1) + 1
@@ -81,8 +90,10 @@ def _n_signals(context: OperatorContext) -> int:
     op, shape = context.layer.op, context.shape(0)
     if op == "STFT":
         return max(size(context.out_shape[:2]), 1)
-    if op in ("Rfft", "Irfft"):
-        return max(size(shape[:-2] if op == "Irfft" else shape[:-1]), 1)
+    if op == "Rfft":
+        return max(size(shape[:-1]), 1)
+    if op == "Irfft":  # the last axis is that of real and imaginary parts
+        return max(size(shape[:-2]), 1)
     axis = context.integers("axis", (-2,))[0] % len(shape)
     return max(size((*shape[:axis], *shape[axis + 1 : -1])), 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
@@ -65,7 +65,7 @@ def plan(wanted: Bounded, n_tiles: int) -> Split:
 def plan_each(wanted: Sequence[Bounded], n_tiles: int) -> list[Split]:
     """`plan` for several products: those that differ in their sizes only are priced together, in less time."""
     if len(_PLANS) > _MAX_PLANS:
-        _PLANS.clear()  # before looking: what is known of `wanted` must stay
+        _PLANS.clear()  # before looking: plans of `wanted` that were made before must stay until the end
     alike: dict[tuple[object, ...], list[Bounded]] = {}
     for each in dict.fromkeys(wanted):
         if _known(each, n_tiles) is None:
@@ -75,7 +75,12 @@ def plan_each(wanted: Sequence[Bounded], n_tiles: int) -> list[Split]:
     for every in alike.values():
         for first in range(0, len(every), _MAX_TOGETHER):
             _plan_together(every[first : first + _MAX_TOGETHER], n_tiles)
-    return [split for each in wanted if (split := _known(each, n_tiles)) is not None]
+    splits = []
+    for each in wanted:
+        split = _known(each, n_tiles)
+        assert split is not None
+        splits.append(split)
+    return splits
 
 
 _PLANS: dict[tuple[Bounded, int], Split] = {}
@@ -85,7 +90,7 @@ _CLOSE = 1.1  # of the cycles of the fastest
 
 
 def _known(wanted: Bounded, n_tiles: int) -> Split | None:
-    """A plan that was made: the fastest, where that fits, or one within the bound."""
+    """A plan that was made before: the fastest, if it is within the bound, or else the one for this bound."""
     fastest = _PLANS.get((Bounded(wanted.product), n_tiles))
     if fastest is None or fastest.tile_bytes <= wanted.bound_bytes:
         return fastest
@@ -115,13 +120,12 @@ class Batched(NamedTuple):
     @classmethod
     def of(cls, product: Product, doubled: Product, n_samples: int) -> Batched:
         """A product of `n_samples` samples; sizes that are twice as large in `doubled` grow with the samples."""
-        growing = tuple(
-            name
-            for name in ("groups", "batch", "width", "inputs")
-            if getattr(doubled, name) == 2 * getattr(product, name)
-        )
+        growing = []
+        for name in ("groups", "batch", "width", "inputs"):
+            if getattr(doubled, name) == 2 * getattr(product, name):
+                growing.append(name)
         single = product._replace(**{name: getattr(product, name) // n_samples for name in growing})
-        return cls(product, n_samples, single, growing)
+        return cls(product, n_samples, single, tuple(growing))
 
     def at(self, n_samples: int) -> Product:
         """The product at another batch size."""
@@ -137,16 +141,20 @@ def reserve_each(wanted: Sequence[Batched], n_tiles: int) -> list[Reserve]:
     """`reserve` for several products, whose fastest plans at powers of two of samples are made together."""
     if len(_FASTEST) > _MAX_FASTEST:
         _FASTEST.clear()
+    # All batch sizes up to the same power of two share their plans.
     keys = [(each.single, each.growing, n_tiles, (each.n_samples - 1).bit_length()) for each in wanted]
-    new = [(key, each) for key, each in dict(zip(keys, wanted, strict=True)).items() if key not in _FASTEST]
-    plan_each([Bounded(each.at(n)) for _, each in new for n in _sizes_to(each.n_samples)], n_tiles)
-    for key, each in new:
+    new = {key: each for key, each in zip(keys, wanted, strict=True) if key not in _FASTEST}
+    together = []
+    for each in new.values():
+        together += [Bounded(each.at(n)) for n in _sizes_to(each.n_samples)]
+    plan_each(together, n_tiles)
+    for key, each in new.items():
         _FASTEST[key] = {n: plan(Bounded(each.at(n)), n_tiles) for n in _sizes_to(each.n_samples)}
-    return [_reserve(_FASTEST[key], each.n_samples) for key, each in zip(keys, wanted, strict=True)]
-
-
-def _reserve(fastest: Mapping[int, Split], n_samples: int) -> Reserve:
-    return Reserve(never_falling(lambda n: fastest[n].tile_bytes, n_samples), fastest[1])
+    reserves = []
+    for key, each in zip(keys, wanted, strict=True):
+        tile_bytes = {n: split.tile_bytes for n, split in _FASTEST[key].items()}
+        reserves.append(Reserve(never_falling(tile_bytes.__getitem__, each.n_samples), _FASTEST[key][1]))
+    return reserves
 
 
 _FASTEST: dict[tuple[object, ...], dict[int, Split]] = {}
@@ -189,19 +197,22 @@ def _plan_together(wanted: Sequence[Bounded], n_tiles: int) -> None:
     """Plan products that differ in their sizes and bounds only, with their bounds and without."""
     parts = [candidates(product, n_tiles) for product, _ in wanted]
     owner = np.repeat(np.arange(len(parts)), [len(part.groups) for part in parts])
-    one_step = _price(wanted, owner, SplitCandidates(*map(np.concatenate, zip(*parts, strict=True))), n_tiles)
+    split = SplitCandidates(*map(np.concatenate, zip(*parts, strict=True)))
+    one_step = _price(wanted, owner, split, n_tiles)
     fastest = one_step.fastest()
-    _PLANS.update(((Bounded(wanted[number].product), n_tiles), split) for number, split in fastest.items())
-    too_large = {number for number, split in fastest.items() if split.tile_bytes > wanted[number].bound_bytes}
+    too_large = []
+    for number, best in fastest.items():
+        _PLANS[Bounded(wanted[number].product), n_tiles] = best
+        if best.tile_bytes > wanted[number].bound_bytes:
+            too_large.append(number)
     if too_large:
         fitting = _cut_in_series(wanted, one_step, n_tiles).fastest()
         for number in too_large:
-            split = fitting.get(number, fastest[number]._replace(within_bound=False))
-            _PLANS[wanted[number], n_tiles] = split
+            _PLANS[wanted[number], n_tiles] = fitting.get(number, fastest[number]._replace(within_bound=False))
 
 
 class _Priced(NamedTuple):
-    """Candidates of several products with their costs; `owner` has by row the number of its product, ascending."""
+    """Candidates of several products with their costs; `owner` is the number of the product of every row, ascending."""
 
     owner: IntArray
     split: SplitCandidates
@@ -215,9 +226,11 @@ class _Priced(NamedTuple):
 
     def fastest(self) -> dict[int, Split]:
         """The fastest split of every product; of several, the one with the fewest bytes, then the first."""
-        cycles, first = self.cycles, np.flatnonzero(np.diff(self.owner, prepend=-1))
+        cycles = self.cycles
+        first = np.flatnonzero(np.diff(self.owner, prepend=-1))  # the first row of every product
         fewest = np.repeat(np.minimum.reduceat(cycles, first), np.diff(first, append=len(cycles)))
         rows = np.flatnonzero(cycles == fewest)
+        # Sorted by product, then by bytes, the first row of every product is its fastest split.
         rows = rows[np.lexsort((self.cost.tile_bytes[rows], self.owner[rows]))]
         rows = rows[np.diff(self.owner[rows], prepend=-1) > 0]
         return dict(zip(self.owner[rows].tolist(), _splits(self.split, self.cost, rows), strict=True))
@@ -229,9 +242,9 @@ def _price(wanted: Sequence[Bounded], owner: IntArray, split: SplitCandidates, n
 
 def _by_row(wanted: Sequence[Bounded], owner: IntArray) -> Product:
     """Products that differ in their sizes only as one, whose sizes are columns."""
-    sizes: dict[str, Any] = {
-        name: np.array([getattr(product, name) for product, _ in wanted], dtype=np.float64)[owner] for name in _SIZES
-    }
+    sizes: dict[str, Any] = {}
+    for name in _SIZES:
+        sizes[name] = np.array([getattr(product, name) for product, _ in wanted], dtype=np.float64)[owner]
     return wanted[0].product._replace(**sizes)
 
 
@@ -250,7 +263,8 @@ def _cut_in_series(wanted: Sequence[Bounded], one_step: _Priced, n_tiles: int) -
 
     Where none fits in one step, those close to the fastest are cut first, and the fastest of these that fits counts.
     """
-    bounds, owner, cycles = np.array([bound_bytes for _, bound_bytes in wanted]), one_step.owner, one_step.cycles
+    bounds = np.array([bound_bytes for _, bound_bytes in wanted])
+    owner, cycles = one_step.owner, one_step.cycles
 
     def in_steps(rows: IntArray) -> _Priced:
         steps_of, split = in_series(_by_row(wanted, owner[rows]), one_step.split.rows(rows))
@@ -258,21 +272,27 @@ def _cut_in_series(wanted: Sequence[Bounded], one_step: _Priced, n_tiles: int) -
         fitting = np.flatnonzero(np.ceil(tile_bytes(_by_row(wanted, owners), split)) <= bounds[owners])
         return _price(wanted, owners[fitting], split.rows(fitting), n_tiles)
 
+    # By product: the cycles of the fastest split that fits, and of the fastest of all.
     fits = np.ceil(one_step.cost.tile_bytes) <= bounds[owner]
     limit, quickest = np.full(len(wanted), inf), np.full(len(wanted), inf)
     np.minimum.at(limit, owner[fits], cycles[fits])
     np.minimum.at(quickest, owner, cycles)
-    if np.isinf(limit).any():
+    if np.isinf(limit).any():  # of some products no split fits in one step
         close = in_steps(np.flatnonzero(np.isinf(limit)[owner] & (cycles <= _CLOSE * quickest[owner])))
         np.minimum.at(limit, close.owner, close.cycles)
     return in_steps(np.flatnonzero(cycles <= limit[owner]))
 
 
 def _splits(split: SplitCandidates, cost: SplitCosts, rows: IntArray) -> list[Split]:
-    """Some of the candidates."""
+    """The candidates of some rows, with whole numbers."""
     of_rows = split.rows(rows)
-    exchange_cycles, compute_cycles, tile_bytes, n_sources = (np.ceil(column[rows]).astype(np.int64) for column in cost)
-    serial = (of_rows.serial_inputs * of_rows.serial_outputs).astype(np.int64)
-    tiles = of_rows.tiles.astype(np.int64)
-    columns = (exchange_cycles, compute_cycles, tile_bytes, tiles, n_sources, serial, of_rows.inputs > 1)
+    columns = (
+        np.ceil(cost.exchange_cycles[rows]).astype(np.int64),
+        np.ceil(cost.compute_cycles[rows]).astype(np.int64),
+        np.ceil(cost.tile_bytes[rows]).astype(np.int64),
+        of_rows.tiles.astype(np.int64),
+        np.ceil(cost.n_sources[rows]).astype(np.int64),
+        (of_rows.serial_inputs * of_rows.serial_outputs).astype(np.int64),
+        of_rows.inputs > 1,
+    )
     return [Split._make((*row, True)) for row in zip(*(column.tolist() for column in columns), strict=True)]

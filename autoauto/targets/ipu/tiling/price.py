@@ -1,4 +1,4 @@
-"""What every way to cut a product costs: `costs`, cycles of exchange and compute, bytes of the fullest tile."""
+"""The cost of every way to cut a product: `costs`, cycles of exchange and compute, and bytes of the fullest tile."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from autoauto.targets.ipu.tiling.split import Product, ProductCodelet, SplitCand
 
 
 class SplitCosts(NamedTuple):
-    """What each candidate costs: columns of numbers.
+    """The costs of candidates: columns of numbers.
 
     Attributes:
-        exchange_cycles, compute_cycles: of all serial steps.
+        exchange_cycles, compute_cycles: cycles of all serial steps.
         tile_bytes: temporary bytes of the fullest tile.
         n_sources: tiles that the fullest tile receives from.
     """
@@ -44,16 +44,22 @@ def costs(product: Product, split: SplitCandidates, n_tiles: int) -> SplitCosts:
     slicing = np.where(steps > 1, kernels.copy(sliced), 0)
     adding = np.where(split.serial_inputs > 1, kernels.reduce(block.out_elements, 2, product.sums), 0)
     regrouping = kernels.copy(block.in_bytes) if product.regroups else 0.0
-    compute = _multiply(product, block) + combine + slicing + adding + regrouping + _halve(product, split, block)
-    compute = steps * compute
-    n_bytes = _tile_bytes(split, block)
-    exchanged = steps * (kernels.exchange(received, sources) + combine_exchange)
-    return SplitCosts(*(np.asarray(column, dtype=np.float64) for column in (exchanged, compute, n_bytes, sources)))
+    one_step = _multiply(product, block) + combine + slicing + adding + regrouping + _halve(product, split, block)
+    return SplitCosts(
+        exchange_cycles=_column(steps * (kernels.exchange(received, sources) + combine_exchange)),
+        compute_cycles=_column(steps * one_step),
+        tile_bytes=_column(_tile_bytes(split, block)),
+        n_sources=_column(sources),
+    )
 
 
 def tile_bytes(product: Product, split: SplitCandidates) -> FloatArray:
     """Temporary bytes of the fullest tile of every candidate: `SplitCosts.tile_bytes` alone takes less time."""
-    return np.asarray(_tile_bytes(split, _block(product, split)), dtype=np.float64)
+    return _column(_tile_bytes(split, _block(product, split)))
+
+
+def _column(amount: Amount) -> FloatArray:
+    return np.asarray(amount, dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +67,11 @@ class _Block:
     """The share of the fullest tile in one serial step; every field is a column.
 
     Attributes:
-        groups, cells, lines, width: of the output; a line is a row of a sample.
+        groups, cells, lines, width: sizes of the output; a line is a row of a sample.
         in_panels, out_panels: groups of channels.
-        in_bytes, weight_bytes: of operands.
+        in_bytes, weight_bytes: bytes of operands.
         out_elements, out_bytes: partial sums.
-        partial_bytes: those received from tiles that share the output; 0 where none does.
+        partial_bytes: bytes of partial sums received from tiles that share the output; 0 if none does.
         sharers: tiles that share the weights.
     """
 
@@ -152,7 +158,7 @@ def _receive(product: Product, split: SplitCandidates, block: _Block, n_tiles: i
 
 @lru_cache(maxsize=16)
 def _reductions(n_tiles: int) -> tuple[FloatArray, FloatArray]:
-    """By the number of tiles that share an output, up to all: stages of their reduction, and partial sums in each."""
+    """The stages of a reduction, and the partial sums in each, for every number of tiles that share an output."""
     n = np.arange(n_tiles + 1, dtype=np.float64)
     stages = (1.0 + (n >= 16) + (n >= 125)).astype(np.float64)  # ConvReducePlan [poplibs]
     partials: FloatArray = np.ceil(n ** (1 / stages))
@@ -163,6 +169,7 @@ def _combine(product: Product, split: SplitCandidates, block: _Block, n_tiles: i
     """Exchange cycles and compute cycles to add the partial sums of the tiles that share an output."""
     n = split.inputs
     received = block.partial_bytes
+    # A table of all numbers of tiles, because powers of whole columns take long.
     stages, partials = (column[n.astype(np.int64)] for column in _reductions(n_tiles))
     stage = kernels.reduce(ceil_div(block.out_elements, n), partials, product.sums)
     exchanged = kernels.exchange(received, n - 1) + (stages - 1) * kernels.exchange(received / n, partials)

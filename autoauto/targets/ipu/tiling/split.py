@@ -61,7 +61,7 @@ class Product(NamedTuple):
 
     @property
     def regroups(self) -> bool:
-        """Whether inputs change their groups of channels on the tile: others write 16 together, fp32 reads 8."""
+        """True if inputs change their groups of channels on the tile: others write 16 together, fp32 reads 8."""
         return self.precision is Precision.FP32 and self.engine in (ProductCodelet.GEMM, ProductCodelet.CONVOLUTION)
 
     @property

@@ -185,6 +185,21 @@ def test_layers_are_measured_on_another_machine(agents: Agents, residual_model: 
         assert 4 * MIB <= measurement.parameter_bytes + MIB <= 6 * MIB
 
 
+def test_a_file_on_another_machine_stays_one_file_however_often_it_is_written(agents: Agents) -> None:
+    def n_open() -> int:
+        machine._clock_offset_ns()  # the agent answers after it has performed what it was asked before
+        return sum(
+            len(os.listdir(f"/proc/{pid}/fd")) for pid in (agents.guards[0].pid, *descendants(agents.guards[0].pid))
+        )
+
+    machine = agents.machines[0]
+    file = machine.file(b"first")
+    before = n_open()
+    for _ in range(5):
+        file.write(b"again")
+    assert n_open() == before
+
+
 def echo(connection: Channel, receive: Any, send: Any) -> None:
     while (message := receive.peek()) is not None:
         send.reserve()[: len(message)] = message

@@ -27,7 +27,7 @@ from autoauto.records.units import Array, Precision
 from autoauto.targets.host.gpu.driver import CudaDriver, cuda_driver
 from autoauto.targets.host.gpu.gpus import gpus, used_bytes
 from autoauto.targets.host.runtimes.cuda.session import CudaSession
-from autoauto.targets.host.runtimes.onnxruntime.runtime import LEVELS, in_words
+from autoauto.targets.host.runtimes.onnxruntime.runtime import LEVELS, in_words, session_settings
 from autoauto.targets.host.runtimes.runtime import EffectiveOptions, LoadedModel, LoadSettings, Runtime
 from autoauto.targets.host.transport.bounded import write
 
@@ -41,12 +41,12 @@ _OUT_OF_MEMORY = re.compile(
     r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED"
     r"|out of memory \(2\)"  # CUDA_ERROR_OUT_OF_MEMORY, of the driver
 )
-"""What the runtime and the libraries under it say where an allocation fails; they have no class for that."""
+"""Messages of the runtime and of the libraries under it for a failed allocation; they have no class for that."""
 _NOT_RECORDABLE = re.compile(
     r"cannot use the graph capture feature"  # of loops and conditions (onnxruntime#15005)
     r"|CUDA failure 90\d: "  # cudaErrorStreamCapture...: a kernel waits for the CPU
 )
-"""What the runtime says of a model that no CUDA graph holds."""
+"""Messages of the runtime for a model that it cannot record as a CUDA graph."""
 
 
 class DeviceMemory(Protocol):
@@ -84,9 +84,14 @@ class CudaRuntime(Runtime):
     @override
     def precisions(self) -> tuple[Precision, ...]:
         here = gpus()
-        has_tf32, has_fp16 = all(gpu.has_tf32 for gpu in here), all(gpu.has_fp16 for gpu in here)
-        known = {Precision.FP32: True, Precision.TF32: has_tf32, Precision.FP16: has_fp16}
-        return tuple(precision for precision, has_it in known.items() if here and has_it)
+        if not here:
+            return ()
+        known = [Precision.FP32]
+        if all(gpu.has_tf32 for gpu in here):
+            known.append(Precision.TF32)
+        if all(gpu.has_fp16 for gpu in here):
+            known.append(Precision.FP16)
+        return tuple(known)
 
     @override
     def expected(self, options: SessionOptions) -> EffectiveOptions:
@@ -113,8 +118,10 @@ class CudaRuntime(Runtime):
         with redirect_stdout(StringIO()):  # it prints which libraries it does not find
             onnxruntime.preload_dlls()  # CUDA and cuDNN from their packages
         providers = [(_PROVIDER, _provider_options(options, wanted.limit_bytes))]
-        is_fp16 = options.precision is Precision.FP16
-        model, of_weights = converted_to_fp16(path) if is_fp16 else (path, Precision.FP32)
+        model: str | bytes = path
+        of_weights = Precision.FP32
+        if options.precision is Precision.FP16:
+            model, of_weights = converted_to_fp16(path)
         with recordable():
             session = onnxruntime.InferenceSession(model, _settings(options), providers=providers)
         return CudaModel(session, inputs, outputs, driver, _KIND, of_weights)
@@ -145,7 +152,7 @@ class CudaRuntime(Runtime):
 
     @override
     def held_bytes(self) -> int:
-        """What all processes hold of the GPU, less what they held before this one used it."""
+        """Memory of the GPU that all processes hold, less what they held before this process used it."""
         if not self._gpu:
             return 0
         memory = cuda_driver().memory()
@@ -160,7 +167,7 @@ class CudaRuntime(Runtime):
 
     @override
     def pin(self, memories: Iterable[memoryview]) -> None:
-        """Where the system does not pin memory, copies are slower, as measured for the links."""
+        """Pin memory if the system allows it; otherwise copies are slower, as measured for the links."""
         with suppress(BadInput):
             for memory in memories:
                 cuda_driver().pin(memory)
@@ -178,7 +185,7 @@ class CudaRuntime(Runtime):
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether an exception says that an allocation on a GPU failed."""
+    """True if an exception means that an allocation on a GPU failed."""
     return isinstance(error, MemoryError) or _OUT_OF_MEMORY.search(str(error)) is not None
 
 
@@ -200,7 +207,7 @@ def recordable() -> Iterator[None]:
 
 
 def converted_to_fp16(path: str) -> tuple[bytes, Precision]:
-    """A model whose inputs and outputs alone keep their formats, and the format of the weights of its products then.
+    """Convert a model to fp16, but for its inputs and outputs; with it comes the format of the weights of its products.
 
     ONNX Runtime's own converter [onnxruntime-float16] leaves operators in fp32 that have no other format.
     """
@@ -215,32 +222,31 @@ def converted_to_fp16(path: str) -> tuple[bytes, Precision]:
 
 
 def _settings(options: SessionOptions) -> Any:
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = options.n_threads
-    settings.inter_op_num_threads = 1
-    settings.graph_optimization_level = LEVELS[CudaSession.of(options).graph_optimization]
-    settings.log_severity_level = 4
+    settings = session_settings(options.n_threads, CudaSession.of(options).graph_optimization)
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     return settings
 
 
 def _provider_options(options: SessionOptions, limit_bytes: int | None) -> dict[str, str]:
-    chosen = {
+    chosen = CudaSession.of(options)
+    provider_options = {
         "device_id": "0",
         "arena_extend_strategy": "kSameAsRequested",
         "cudnn_conv_algo_search": "EXHAUSTIVE",
         "do_copy_in_default_stream": "1",
         "use_tf32": str(int(options.precision is Precision.TF32)),
-        _GRAPH: str(int(CudaSession.of(options).cuda_graph)),
-        _CHANNELS_LAST: str(int(CudaSession.of(options).channels_last)),
+        _GRAPH: str(int(chosen.cuda_graph)),
+        _CHANNELS_LAST: str(int(chosen.channels_last)),
     }
-    return chosen if limit_bytes is None else {**chosen, "gpu_mem_limit": str(max(limit_bytes, 1))}
+    if limit_bytes is not None:
+        provider_options["gpu_mem_limit"] = str(max(limit_bytes, 1))
+    return provider_options
 
 
 def _in_words(level: Any, provider_options: Mapping[str, str]) -> str:
     """The options of a session as one line of text: its graph optimization level and those of the CUDA provider."""
-    chosen = {name: provider_options.get(name) for name in (_GRAPH, _CHANNELS_LAST)}
-    return ", ".join([in_words(level), *(f"{name} {value}" for name, value in chosen.items())])
+    chosen = [f"{name} {provider_options.get(name)}" for name in (_GRAPH, _CHANNELS_LAST)]
+    return ", ".join([in_words(level), *chosen])
 
 
 class CudaModel(LoadedModel):

@@ -47,8 +47,6 @@ class CudaSession(HostSession):
     """A session of ONNX Runtime on a GPU.
 
     Attributes:
-        cores_per_device: threads of the session, beside the GPU.
-        precision: of products; tensors between stages keep the format of the file.
         graph_optimization: how far the graph is rewritten.
         cuda_graph: whether all kernels of a run are started at once, as they were recorded.
         channels_last: whether convolutions compute with the channels as the last axis.
@@ -59,12 +57,7 @@ class CudaSession(HostSession):
     device_type: ClassVar[DeviceType] = DeviceType.GPU
     words: ClassVar[TargetWords] = TargetWords("GPU", "GPU", names=_NAMES, has_auto_pipeline=False)
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.TF32, Precision.FP16)
-    knobs: ClassVar[tuple[Knob, ...]] = (
-        *(CORES_PER_DEVICE, PRECISION, GRAPH_OPTIMIZATION),
-        *(CUDA_GRAPH, CHANNELS_LAST),
-    )
-    cores_per_device: int = 1
-    precision: Precision = Precision.FP32
+    knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, GRAPH_OPTIMIZATION, CUDA_GRAPH, CHANNELS_LAST)
     graph_optimization: GraphOptimization = GraphOptimization.ALL
     cuda_graph: bool = True
     channels_last: bool = False
@@ -72,5 +65,7 @@ class CudaSession(HostSession):
     @property
     @override
     def requirements(self) -> tuple[str, ...]:
-        """Onnx converts a model to fp16."""
-        return (self.package.requirement, *(["onnx"] if self.precision is Precision.FP16 else []))
+        """The package of the runtime, and onnx for fp16, because it converts the model."""
+        if self.precision is Precision.FP16:
+            return self.package.requirement, "onnx"
+        return (self.package.requirement,)

@@ -39,8 +39,8 @@ def serve_until_closed(channel: Channel, words: Sequence[str], cores: Sequence[i
     params.n_batch, params.n_ubatch = options.n_batch, options.n_ubatch
     params.cpuparams.n_threads, params.cpuparams_batch.n_threads = options.n_threads, options.n_prompt_threads
     params.cpuparams.poll = params.cpuparams_batch.poll = options.poll
-    flash = f"LLAMA_FLASH_ATTN_TYPE_{({'on': 'ENABLED', 'off': 'DISABLED'}).get(options.flash_attention, 'AUTO')}"
-    params.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, flash)
+    flash = {"on": "ENABLED", "off": "DISABLED"}.get(options.flash_attention, "AUTO")
+    params.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{flash}")
     cache_type = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{options.cache_type.upper()}")
     params.cache_type_k = params.cache_type_v = cache_type
     params.fit_params = False  # it would change what is measured
@@ -106,7 +106,7 @@ class RunningServer:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
+        """True while the process runs."""
         return self._process.ending() is None
 
     def log(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, 
 
 _MAX_TOKENS = 2**20
 DEFAULT_BATCH, DEFAULT_UBATCH = 2048, 512
-"""Those of the server."""
+"""The defaults of the server."""
 
 PROMPT_THREADS = Knob(
     "prompt_threads",
@@ -67,12 +67,12 @@ class LlamaCppSession(Session):
     """A server of llama.cpp.
 
     Attributes:
-        cores_per_device: cores of the server, so threads that decode.
-        prompt_threads: that compute prompts; 0 for as many.
-        n_batch: tokens that a step gets at most.
-        n_ubatch: of them those computed at once.
-        flash_attention: see its type.
-        cache_type: of keys and of values.
+        cores_per_device: cores of the server, and its threads that decode.
+        prompt_threads: threads that compute prompts; 0 for as many as decode.
+        n_batch: maximum number of tokens in a step.
+        n_ubatch: maximum number of them that are computed at once.
+        flash_attention: whether attention is computed block by block.
+        cache_type: format of keys and values in the cache.
     """
 
     runtime: ClassVar[str] = "llamacpp"
@@ -80,8 +80,12 @@ class LlamaCppSession(Session):
     device_type: ClassVar[DeviceType] = DeviceType.CPU
     words: ClassVar[TargetWords] = TargetWords("server", "core", False, "on", _NAMES, has_auto_pipeline=False)
     knobs: ClassVar[tuple[Knob, ...]] = (
-        *(CORES_PER_DEVICE, PROMPT_THREADS),
-        *(N_BATCH, N_UBATCH, FLASH_ATTENTION, CACHE_TYPE),
+        CORES_PER_DEVICE,
+        PROMPT_THREADS,
+        N_BATCH,
+        N_UBATCH,
+        FLASH_ATTENTION,
+        CACHE_TYPE,
     )
     cores_per_device: int = 1
     prompt_threads: int = 0
@@ -96,7 +100,7 @@ class LlamaCppSession(Session):
 
     @property
     def conflict(self) -> str:
-        """Steps that are larger than what they get, and formats that the server refuses."""
+        """Why sizes of steps, or the cache and attention, do not go together; empty if they do."""
         if self.n_ubatch > self.n_batch:
             return f"n_ubatch must be at most n_batch, got {self.n_ubatch} and {self.n_batch}"
         if self.cache_type not in (CacheType.F16, CacheType.BF16) and self.flash_attention is FlashAttention.OFF:
@@ -114,7 +118,7 @@ class LlamaCppSession(Session):
         return LlamaCppSession(self.cores_per_device, self.prompt_threads)
 
     def options(self, model: str, n_slots: int, workload: Workload, port: int | None = None) -> LlamaServerOptions:
-        """What a server is told of a file, with room for a request in each of its slots."""
+        """The options of a server for the file `model`, with room for one request in each of its `n_slots` slots."""
         return LlamaServerOptions(
             model,
             n_slots,

@@ -26,7 +26,7 @@ from autoauto.targets.host.runtimes.llamacpp.session import DEFAULT_BATCH, DEFAU
 SLOTS = (1, 2, 4, 8, 16)
 REPLICAS = (1, 2, 4)
 DEFAULT_TOKENS = 256
-"""Of a prompt, and of an answer, where none are given."""
+"""Tokens of a prompt, and of an answer, if no number is given."""
 MOST_MEASURED = 8
 """Configurations that a search measures at most: each is a server that starts, and takes loads in turn with another."""
 NOISE = 0.01
@@ -37,9 +37,9 @@ class LlamaCppTarget:
     """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with.
 
     Attributes:
-        file: what they serve.
-        n_clients: that send requests.
-        load: of the machine before the search, where its cores do not suffice for it.
+        file: the file that they serve.
+        n_clients: number of clients that send requests.
+        load: load of the machine before the search; None where its cores sufficed for it.
     """
 
     file: DecoderFile
@@ -70,7 +70,7 @@ class LlamaCppTarget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What one should know of the numbers, a sentence each."""
+        """How to read the numbers, a sentence each."""
         notes = [
             "Configurations are compared by the CPU time of the server for a token, in turns of loads with another "
             "server; tokens/s are those of the least disturbed load."
@@ -83,7 +83,7 @@ class LlamaCppTarget:
 
     @property
     def measures_here(self) -> bool:
-        """Whether this machine runs what is measured."""
+        """True: this machine runs the servers that are measured."""
         return True
 
     @property

@@ -58,13 +58,10 @@ class OnnxRuntime(Runtime):
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
         """With memory that is kept all sessions of a process share one arena, which saves up to a quarter of a run."""
-        settings, chosen = onnxruntime.SessionOptions(), OnnxRuntimeSession.of(options)
-        settings.intra_op_num_threads = options.n_threads
-        settings.inter_op_num_threads = 1
-        settings.graph_optimization_level = LEVELS[chosen.graph_optimization]
+        chosen = OnnxRuntimeSession.of(options)
+        settings = session_settings(options.n_threads, chosen.graph_optimization)
         settings.add_session_config_entry(_SPIN_KEY, _SPINNING[chosen.spinning])
         settings.enable_cpu_mem_arena = wanted.keeps_freed
-        settings.log_severity_level = 4
         tidy = onnxruntime.RunOptions()
         if wanted.keeps_freed:
             _make_arena()
@@ -77,8 +74,19 @@ class OnnxRuntime(Runtime):
         with temporary_folder("autoauto-nodes-") as folder:
             settings.profile_file_prefix = f"{folder}/nodes"
             session = onnxruntime.InferenceSession(path, settings, providers=[_PROVIDER])
+            # Opened here, the record outlives its folder, so that nothing is left behind.
             record = next((file.open("rb") for file in folder.iterdir()), None)
-        return _OnnxRuntimeModel(session, inputs, outputs, tidy, record)  # the file has no name any more
+        return _OnnxRuntimeModel(session, inputs, outputs, tidy, record)
+
+
+def session_settings(n_threads: int, optimization: GraphOptimization) -> Any:
+    """The settings that sessions of ONNX Runtime have with every provider."""
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = n_threads
+    settings.inter_op_num_threads = 1
+    settings.graph_optimization_level = LEVELS[optimization]
+    settings.log_severity_level = 4  # failures are raised, so nothing else is printed
+    return settings
 
 
 class _OnnxRuntimeModel(LoadedModel):
@@ -128,7 +136,7 @@ class _OnnxRuntimeModel(LoadedModel):
 
 
 def in_words(level: Any, spinning: str = "") -> str:
-    """Options of a session, as its settings have them.
+    """The options of a session as text, by the values that its settings have.
 
     >>> in_words(LEVELS[GraphOptimization.OFF], "1")
     'ORT_DISABLE_ALL, spinning 1'
@@ -137,10 +145,10 @@ def in_words(level: Any, spinning: str = "") -> str:
 
 
 def recorded_times(content: bytes) -> tuple[NodeTime, ...]:
-    """The shortest run of every node that a session recorded, in microseconds [onnxruntime-profiling].
+    """The shortest run of every node, by the record of a session [onnxruntime-profiling].
 
-    What disturbs a run makes some of its nodes longer, and none shorter. Nothing is known where the record is broken:
-    the runtime escapes no character of a name.
+    A disturbance makes some nodes longer, and none shorter. A broken record gives no times; the runtime breaks it where
+    the name of a node has a character that JSON must escape.
     """
     try:
         events = json.loads(content)

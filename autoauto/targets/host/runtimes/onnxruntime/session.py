@@ -33,8 +33,6 @@ class OnnxRuntimeSession(HostSession):
     """A session of ONNX Runtime, which computes in the formats of the file.
 
     Attributes:
-        cores_per_device: threads of the session.
-        precision: fp32.
         graph_optimization: how far the graph is rewritten.
         spinning: whether idle threads of the session wait in a loop, ready at once, or sleep.
     """
@@ -43,8 +41,6 @@ class OnnxRuntimeSession(HostSession):
     package: ClassVar[RuntimePackage] = RuntimePackage("onnxruntime", "onnxruntime", "host")
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32,)
     knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, SPINNING, GRAPH_OPTIMIZATION)
-    cores_per_device: int = 1
-    precision: Precision = Precision.FP32
     spinning: bool = True
     graph_optimization: GraphOptimization = GraphOptimization.ALL
 

@@ -27,7 +27,7 @@ from autoauto.targets.host.transport.bounded import write
 
 _DEVICE = "CPU"
 STACK_BYTES = 1 << 20
-"""Of the runtime's threads, most of which are idle."""
+"""Size of the stacks of the runtime's threads, most of which are idle."""
 _HINTS = {
     Precision.FP32: openvino.Type.f32,
     Precision.BF16: openvino.Type.bf16,
@@ -38,8 +38,8 @@ _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
 N_WARMING_UP = 3
 """The first runs, in which memory is taken: the times of nodes are without them."""
 _ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_executed"
-"""What a node of the graph that runs says: nodes of the file, with commas; its mean time, in microseconds
-[openvino-counters]."""
+"""Entries of a node of the graph that runs: the nodes of the file in it, with commas between them; its mean time in
+microseconds, or that it did not run [openvino-counters]."""
 
 
 class OpenVino(Runtime):
@@ -89,10 +89,12 @@ class _OpenVinoModel(LoadedModel):
         self, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port], times_nodes: bool, own_bf16: bool
     ) -> None:
         self._compiled, self._times_nodes, self._own_bf16 = compiled, times_nodes, own_bf16
-        self._n_runs, self._warming_up_us = 0, dict[str, int]()
-        self._inputs, own = _by_name(compiled.inputs, inputs), _by_name(compiled.outputs, outputs)
-        self._bounded = [(port, own[port.name]) for port in outputs if port.data_dependent]
-        self._outputs = {port.name: own[port.name] for port in outputs if not port.data_dependent}
+        self._n_runs = 0
+        self._warming_up_us: dict[str, int] = {}
+        self._inputs = _by_name(compiled.inputs, inputs)
+        self._outputs = _by_name(compiled.outputs, outputs)
+        own = dict(self._outputs)
+        self._bounded = [(port, self._outputs.pop(port.name)) for port in outputs if port.data_dependent]
         # A model of a part of a micro-batch has a request for every part, and a stream each.
         n_parts = max((_n_parts(port, own[port.name]) for port in outputs), default=1)
         self._requests = [compiled.create_infer_request() for _ in range(n_parts)]
@@ -100,6 +102,7 @@ class _OpenVinoModel(LoadedModel):
         arrays = {port.name: shared_array(port) for port in (*inputs, *outputs)}
         before = _thread_times_ns()
         self.run(arrays, arrays, tidy=True)
+        # The runtime computes in threads of its own, with no interface that names them.
         took = {thread: ns - before.get(thread, 0) for thread, ns in _thread_times_ns().items()}
         self._clock = _clock(max(took, key=lambda thread: took[thread]))
 
@@ -125,26 +128,28 @@ class _OpenVinoModel(LoadedModel):
         return clock_gettime_ns(self._clock)
 
     def node_times(self) -> tuple[NodeTime, ...]:
-        n_runs = self._n_runs - N_WARMING_UP if self._warming_up_us else self._n_runs
-        return tuple(
-            NodeTime((name, *originals), max(n_us - self._warming_up_us.get(name, 0), 0) / (1e6 * max(n_runs, 1)))
-            for name, originals, n_us in self._ran()
-        )
+        n_runs = self._n_runs
+        if self._warming_up_us:
+            n_runs -= N_WARMING_UP
+        times = []
+        for name, originals, n_us in self._ran():
+            measured_us = max(n_us - self._warming_up_us.get(name, 0), 0)
+            times.append(NodeTime((name, *originals), measured_us / (1e6 * max(n_runs, 1))))
+        return tuple(times)
 
     def _ran(self) -> Iterator[tuple[str, list[str], int]]:
         """Every node that ran: its name, those of the nodes of the file in it, and its time in all runs so far."""
         for node in self._compiled.get_runtime_model().get_ordered_ops():
             info = node.get_rt_info()
-            mean_us = str(info[_TIME].astype(str)) if _TIME in info else _NOT_RUN
-            if mean_us != _NOT_RUN:
-                originals = str(info[_ORIGINAL_NAMES].astype(str)) if _ORIGINAL_NAMES in info else ""
-                yield node.friendly_name, originals.split(","), self._n_runs * int(mean_us)
+            mean_us = _text(info, _TIME)
+            if mean_us not in ("", _NOT_RUN):
+                yield node.friendly_name, _text(info, _ORIGINAL_NAMES).split(","), self._n_runs * int(mean_us)
 
     def effective_options(self) -> EffectiveOptions:
-        formats = {
-            (str(info["layerType"].astype(str)), str(info["runtimePrecision"].astype(str)))
-            for info in (node.get_rt_info() for node in self._compiled.get_runtime_model().get_ops())
-        }
+        formats = set()
+        for node in self._compiled.get_runtime_model().get_ops():
+            info = node.get_rt_info()
+            formats.add((_text(info, "layerType"), _text(info, "runtimePrecision")))
         hint = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         products = {precision for kind, precision in formats if kind in _PRODUCTS}
         if hint == "f32":  # beside products, what the file has in f16 stays so, and what it has in bf16 everywhere
@@ -165,18 +170,28 @@ def _streams(n: int) -> str:
     return "1 stream" if n == 1 else f"{n} streams"
 
 
+def _text(info: Any, entry: str) -> str:
+    """An entry of the information on a node of the graph that runs; empty where it has none."""
+    return str(info[entry].astype(str)) if entry in info else ""
+
+
 def _n_parts(port: Port, own: Any) -> int:
-    """How many parts with the shape of OpenVINO's own port a tensor has; one where it knows no shape."""
+    """The number of parts of a tensor that each have the shape of OpenVINO's own port; 1 if it knows no shape."""
     if own.partial_shape.is_dynamic:
         return 1
     shape = tuple(own.shape)
-    return port.shape[0] // shape[0] if port.shape and port.shape != shape else 1
+    if not port.shape or port.shape == shape:
+        return 1
+    n_parts: int = port.shape[0] // shape[0]
+    return n_parts
 
 
 def _part(array: Array, own: Any, number: int) -> Array:
     """A part of a tensor, or all of it where every part has the same, or where OpenVINO knows no shape."""
-    shape = array.shape if own.partial_shape.is_dynamic else tuple(own.shape)
-    return array if array.shape == shape else array[number * shape[0] : (number + 1) * shape[0]]
+    if own.partial_shape.is_dynamic or array.shape == tuple(own.shape):
+        return array
+    length: int = own.shape[0]
+    return array[number * length : (number + 1) * length]
 
 
 def _by_name(own: Sequence[Any], ports: Sequence[Port]) -> dict[str, Any]:

@@ -27,8 +27,6 @@ class OpenVinoSession(HostSession):
     """A session of OpenVINO.
 
     Attributes:
-        cores_per_device: threads of the session.
-        precision: of products; tensors between stages keep the format of the file.
         streams: equal parts of a micro-batch that run at the same time, on a share of the threads each.
     """
 
@@ -36,8 +34,6 @@ class OpenVinoSession(HostSession):
     package: ClassVar[RuntimePackage] = RuntimePackage("openvino", "openvino", "openvino")
     precisions: ClassVar[tuple[Precision, ...]] = (Precision.FP32, Precision.BF16, Precision.FP16)
     knobs: ClassVar[tuple[Knob, ...]] = (CORES_PER_DEVICE, PRECISION, STREAMS)
-    cores_per_device: int = 1
-    precision: Precision = Precision.FP32
     streams: int = 1
 
     def __post_init__(self) -> None:
@@ -52,7 +48,7 @@ class OpenVinoSession(HostSession):
 
     @property
     def is_possible(self) -> bool:
-        """Whether OpenVINO computes in the format, with a core or more for every stream."""
+        """True if OpenVINO computes in the format, with a core or more for every stream."""
         return self.precision in self.precisions and self.streams <= self.cores_per_device
 
     @property
