@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from autoauto.engines.rules import GroupSplit
+from autoauto.engines.rules import GroupSplit, divisors
 from autoauto.records.costs.decoder import Speculation, WeightFormat, Workload
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
@@ -314,10 +314,14 @@ class Placing:
         spans_machines: True if a replica may have GPUs of several machines, with a process on each.
         ranks_first: True if a rank of the attention has neighbouring GPUs, one after the other for its stages; else the
             ranks of a stage are neighbours.
+        splits_ranks: True if a rank of the attention may have several GPUs.
+        experts_among: the numbers of GPUs among which whole experts can be dealt in a group of so many GPUs.
     """
 
     spans_machines: bool = True
     ranks_first: bool = False
+    splits_ranks: bool = True
+    experts_among: Callable[[int], Sequence[int]] = divisors
 
 
 @dataclass(frozen=True, slots=True)

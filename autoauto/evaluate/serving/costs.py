@@ -270,11 +270,11 @@ def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> Non
             f"{session.engine} drafts tokens where a replica has one stage, got {knobs.n_ipu}; try --n-ipu 1, or "
             "without --draft-tokens"
         )
-    engine, n_each = engine_named(session.engine), speculation.step_tokens
-    if engine.n_counted_sequences(knobs.batch_size, knobs.n_ipu) * n_each <= session.max_batched_tokens:
+    rules, n_each = engine_named(session.engine).step_rules, speculation.step_tokens
+    if rules.n_counted_sequences(knobs.batch_size, knobs.n_ipu) * n_each <= session.max_batched_tokens:
         return  # a rank has no more than all
     of_rank = int(session.of_rank((knobs.batch_size,))[0])
-    n_sequences = engine.n_counted_sequences(of_rank, knobs.n_ipu)
+    n_sequences = rules.n_counted_sequences(of_rank, knobs.n_ipu)
     if n_sequences * n_each > session.max_batched_tokens:
         each = f", of {n_each} tokens each" * (speculation.draft_tokens > 0)
         raise Unsupported(

@@ -141,7 +141,7 @@ def _smallest(need: Need) -> Need | None:
     for _, n_stages, n_gpus in sorted(shapes):
         expert_parallel = 1
         if need.serving.expert_parallel > 1:  # among as many as the engine can, in a group of this size
-            expert_parallel = max(n for n in need.engine.dealt_among(n_gpus) if n <= n_gpus)
+            expert_parallel = max(n for n in need.engine.launcher.placing.experts_among(n_gpus) if n <= n_gpus)
         serving = need.serving._replace(
             tensor_parallel=n_gpus, expert_parallel=expert_parallel, attention_data_parallel=1
         )

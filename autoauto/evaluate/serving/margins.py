@@ -85,7 +85,7 @@ def _errors() -> dict[str, float]:
 
 def error_of(first: EngineChoice, second: EngineChoice) -> float:
     """The standard deviation of log (measured ratio / forecast ratio) of two configurations."""
-    stages = max(engine_named(each.engine).stage_error for each in (first, second))
+    stages = max(engine_named(each.engine).measured.stage_error for each in (first, second))
     n_doublings = abs(log2(first.n_stages / second.n_stages))
     return sqrt(_errors()[difference(first, second)] ** 2 + stages**2 * n_doublings)
 

@@ -65,7 +65,7 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     split, longest = _split(row, decoder), Workload(row.count("input_tokens"), row.count("output_tokens"))
     tensor_parallel, n_dealt, n_ranks = split
     serving = Serving(system, engine.name, tensor_parallel, n_dealt, weights, kv_cache, n_ranks)
-    driver = engine.driver_of(row.text("silicon_data_source"), split.n_gpus, longest)
+    driver = engine.measured.driver_of(row.text("silicon_data_source"), split.n_gpus, longest)
     n_blocks = _even(decoder.n_layers, row.count("n_ipu", missing=1))
     return FixedReplicas(
         decoder,
@@ -334,7 +334,7 @@ def _same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> Decode
 
 def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str, ...]:
     """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
-    unmeasured = [engine.title for engine in ENGINES.values() if engine.stage_error == NOT_MEASURED]
+    unmeasured = [engine.title for engine in ENGINES.values() if engine.measured.stage_error == NOT_MEASURED]
     assumed = (
         f"intervals hold {100 * INTERVAL:.0f} % of measured rows",
         f"bounds on latency are kept by an end of the interval that {100 * HELD:.0f} % keep",

@@ -270,16 +270,16 @@ def _measured_engines(systems: Sequence[str]) -> list[str]:
 
 def _contradictions(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
     """A sentence for every group of which forecasts of a decoder may be asked, and that measured rows contradict."""
-    every = ((engine.name, rows) for engine in ENGINES.values() for rows in engine.contradicted)
+    every = ((engine.name, rows) for engine in ENGINES.values() for rows in engine.measured.contradicted)
     return tuple(rows.note(name) for name, rows in every if rows.system in systems and rows.is_of(decoder))
 
 
 def _stand_ins(decoder: Decoder, systems: Sequence[str]) -> tuple[str, ...]:
     """A sentence for all times that may stand for others in an answer."""
-    every = ((engine.name, each) for engine in ENGINES.values() for each in engine.stand_ins)
+    every = ((engine.name, each) for engine in ENGINES.values() for each in engine.kernel_exceptions.stand_ins)
     notes = [each.note(name) for name, each in every if any(each.is_asked(decoder, system) for system in systems)]
     for engine in ENGINES.values():
-        attention = engine.attention_stand_in
+        attention = engine.kernel_exceptions.attention
         if attention and any(attention.is_of(decoder, system) for system in systems):
             notes.append(attention.note(engine.name))
     return tuple(notes)

@@ -161,7 +161,7 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
     if reason := engine_named(serving.engine).takes(decoder, serving.split, serving.weights):
         raise Unsupported(reason)
     models = attention = _compiled(decoder, serving)
-    other = engine_named(serving.engine).attention_stand_in
+    other = engine_named(serving.engine).kernel_exceptions.attention
     if other is not None and other.is_of(decoder, serving.system):
         attention = _compiled(decoder, serving._replace(engine=other.engine))
     return KernelTables(decoder, serving, models, attention)
@@ -266,18 +266,18 @@ def _answering(
         RuntimeError: as the package, where it has none.
     """
     stored = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
+    exceptions = engine_named(serving.engine).kernel_exceptions
     able = (
-        *engine_named(serving.engine).expert_kernels.get(stored, ()),
+        *exceptions.of_experts.get(stored, ()),
         *_EXPERTS.get(stored, (_GEMM.get(stored, ""),)),
     )
-    engine = engine_named(serving.engine)
-    if engine.stand_in(serving.system, stored, of_products=False):
+    if exceptions.stand_in(serving.system, stored, of_products=False):
         serving = serving._replace(expert_parallel=serving.n_gpus)
     failures: list[RuntimeError] = []
     for experts, prompt_format in choices(able, _prompt_formats(serving)):
         model = _model(serving, source, product, experts, prompt_format)
         try:
-            return model, model.operations(source.side, dispatch_reduces=engine.dispatch_reduces)
+            return model, model.operations(source.side, dispatch_reduces=exceptions.dispatch_reduces)
         except RuntimeError as error:
             failures.append(error)
     raise failures[-1]
@@ -285,7 +285,8 @@ def _answering(
 
 def _model(serving: Serving, source: Described, product: WeightFormat, experts: str, prompt_format: str) -> KernelModel:
     config, engine = json.dumps(source.config), engine_named(serving.engine)
-    kernels, products = engine.kernel_times, engine.stand_in(serving.system, product, of_products=True)
+    kernels = engine.kernel_times
+    products = engine.kernel_exceptions.stand_in(serving.system, product, of_products=True)
     options = {
         "tp_size": serving.tensor_parallel,
         "attention_dp_size": serving.attention_data_parallel,
@@ -394,7 +395,7 @@ class KernelTables:
     ) -> None:
         self.decoder = decoder
         self.serving = serving
-        self._factors = engine_named(serving.engine).product_factors
+        self._factors = engine_named(serving.engine).kernel_exceptions.product_factors
         self._formats = _product_formats(decoder, serving)
         most = decoder.kind.attention
         self._window = most.window if isinstance(most, Attention) else None

@@ -147,9 +147,9 @@ class GpuTarget:
             family = decoding_family(family, serving.n_gpus)
         group = Group(self.decoder.name, serving.engine, serving.system, serving.weights, family)
         errors = workload_errors(self.speculation, self.cached_share)
-        factors = self.calibration.of(group, requests).widened(self.engine(session).stages_error(n_stages))
+        factors = self.calibration.of(group, requests).widened(self.engine(session).measured.stages_error(n_stages))
         factors = factors.widened(*errors)
-        for rows in () if factors.tpot.n_rows else self.engine(session).contradicted:
+        for rows in () if factors.tpot.n_rows else self.engine(session).measured.contradicted:
             if (rows.system, rows.weights) == (serving.system, serving.weights) and rows.is_of(self.decoder):
                 return factors.holding(rows.tpot)
         return factors
