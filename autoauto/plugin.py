@@ -83,8 +83,8 @@ if TYPE_CHECKING:
 
 # The same names again: those above are for type checkers, these are imported.
 _NAMES = {
-    "autoauto.engines.command": "ALL_ADDRESSES MASTER Command CommandOption CommandSyntax Launch Launcher Limits Placing "
-    "blocks_of_variable option_words partition_variable",
+    "autoauto.engines.command": "ALL_ADDRESSES MASTER Command CommandOption CommandSyntax Launch Launcher Limits "
+    "Placing blocks_of_variable option_words partition_variable",
     "autoauto.engines.engine": "ConstantShare Engine EngineMemory HostCosts MeasuredRows",
     "autoauto.engines.rules": "ENGINE_RULES GroupSplit Rule",
     "autoauto.engines.stand_in": "KernelExceptions",

@@ -28,7 +28,7 @@ from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import LayerProfile, ModelProfile, WeightUpdate
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import Cluster, Device, Topology
-from autoauto.records.plans.plan import CutAt
+from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Profiled
 from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.schedule.stash import in_flight
@@ -167,6 +167,25 @@ class LayerwiseCosts(ABC):
     @abstractmethod
     def ends(self, options: CompileOptions) -> EndBytes:
         """The bytes of the model's inputs and outputs."""
+
+    def whole_plan(self, knobs: Knobs) -> Plan | None:
+        """One device that runs the whole model, where no layer is needed to know it; None where layers tell.
+
+        Raises:
+            Infeasible: it needs more memory than the device has.
+        """
+        return None
+
+    def bound_plan(self, knobs: Knobs) -> Plan | None:
+        """A plan of one pipeline that is no slower than any, by the whole model alone; None where there is none.
+
+        Raises:
+            Infeasible: too few layers may be parted, or not even equal parts fit.
+        """
+        return None
+
+    def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:  # noqa: B027
+        """Take note how much longer than estimated a configuration took, where that tells of others."""
 
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
         """The configuration with the first session that was asked for with which all layers cost as much.

@@ -24,7 +24,6 @@ from typing_extensions import override
 
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated
-from autoauto.evaluate.costs.costs import BeginsWhole
 from autoauto.evaluate.costs.layer_costs import EndBytes, LayerwiseCosts
 from autoauto.evaluate.costs.whole_model import WholeModel
 from autoauto.evaluate.setting import Setting
@@ -62,7 +61,7 @@ class _Working(NamedTuple):
         return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
 
 
-class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
+class WholeFirstCosts(LayerwiseCosts):
     """The costs of a model that is measured whole on one device before any of its layers.
 
     Times of layers are those in their model where memory does not matter and the runtime knows them; else alone.
@@ -128,8 +127,8 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
         whole = self._whole.as_stage(replace(knobs, n_ipu=1), cost).stages[0]
         return calibrated(table, [replace(whole, layers=LayerRange(0, table.n_layers))])
 
+    @override
     def whole_plan(self, knobs: Knobs) -> Plan | None:
-        """Implements `BeginsWhole`."""
         if knobs.n_ipu > 1:
             return None
         plan = self._whole.as_stage(knobs, self._whole.cost(self.setting.options(knobs)))
@@ -137,8 +136,9 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
             raise out_of_memory(plan)
         return plan
 
+    @override
     def bound_plan(self, knobs: Knobs) -> Plan | None:
-        """Implements `BeginsWhole`; none where a plan needs no further measurement either.
+        """The whole model in equal parts; none where a plan needs no further measurement either.
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
         measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
@@ -157,8 +157,9 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
             raise out_of_memory(parts)
         return parts
 
+    @override
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
-        """Implements `BeginsWhole`; replicas of one device tell it."""
+        """Only replicas of one device each tell of others."""
         if knobs.n_ipu == 1:
             self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
 

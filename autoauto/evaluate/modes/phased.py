@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from typing_extensions import override
+
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import shared_cycles
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
+from autoauto.evaluate.modes.mode import ModeFlow
 from autoauto.memo import Memo
 from autoauto.plan.phased import LOAD_BUFFER, STORE_BUFFER, fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
@@ -29,7 +32,7 @@ _Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
 """The fastest phases and their options, or why there are none."""
 
 
-class PhasedFlow:
+class PhasedFlow(ModeFlow):
     """The `ModeFlow` of phases."""
 
     def __init__(self, costs: LayerwiseCosts) -> None:
@@ -40,16 +43,18 @@ class PhasedFlow:
         self._fastest: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)
         self._made: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)
 
+    @override
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Implements `ModeFlow`; phases have no timeline."""
+        """Phases have no timeline."""
         try:
             _, phases = self.fastest(knobs)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.costs.setting.device_bytes(knobs))
         return self._trial(knobs, phases, phases, Origin.ESTIMATED)
 
+    @override
     def fits(self, knobs: Knobs) -> bool:
-        """Implements `ModeFlow`; where a layer does not fit alone, nothing else matters."""
+        """Where a layer does not fit alone, nothing else matters."""
         try:
             same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
             key, forecasts = self.costs.cost_key(same), self.costs.forecasts
@@ -63,8 +68,9 @@ class PhasedFlow:
         profile = self.costs.profile(self.costs.setting.options(knobs))
         return may_fit(self._one_step_table(knobs), profile, self.costs.setting.devices(knobs), self._options(knobs))
 
+    @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Implements `ModeFlow`; every phase is compiled whole."""
+        """Every phase is compiled whole."""
         estimate: PhasedPlan | None = None
         try:
             options, estimate = self.fastest(knobs)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from autoauto.evaluate.costs.costs import BeginsWhole
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
@@ -178,10 +177,12 @@ def whole_on_kinds(costs: Sequence[LayerwiseCosts], knobs: Knobs, n_devices: Seq
     plans, failures = [], []
     for kind, n in zip(costs, n_devices, strict=True):
         try:
-            plan = kind.whole_plan(knobs) if n and isinstance(kind, BeginsWhole) else None
-            plans += [] if plan is None else [(kind.setting.cluster.devices[0].name, plan)]
+            plan = kind.whole_plan(knobs) if n else None
         except Infeasible as failure:
             failures.append(failure)
+        else:
+            if plan is not None:
+                plans.append((kind.setting.cluster.devices[0].name, plan))
     if not plans:
         if failures:
             raise min(failures, key=lambda failure: failure.excess_bytes)

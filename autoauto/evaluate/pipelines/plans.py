@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from autoauto.evaluate.costs.costs import BeginsWhole, pipeline_table, shared_cycles
+from autoauto.evaluate.costs.costs import pipeline_table, shared_cycles
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.inference import best_by_period
-from autoauto.evaluate.modes.mode import StageFlow
+from autoauto.evaluate.modes.mode import StageFlow, no_stages
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
@@ -63,7 +63,7 @@ class Plans:
         """
         mode = self._modes.get(type(knobs.mode))
         if mode is None:
-            raise BadInput("a plan of stages is for pipelines, got phases; try --strategy pipeline")
+            raise no_stages()
         return mode
 
     def best(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
@@ -109,7 +109,7 @@ class Plans:
         if isinstance(devices, tuple):
             whole = whole_on_kinds(self.kinds, knobs, devices)
         else:
-            whole = self.costs.whole_plan(knobs) if isinstance(self.costs, BeginsWhole) else None
+            whole = self.costs.whole_plan(knobs)
         return whole or self.of_pipeline(knobs, devices, progress).plan
 
     def of_pipeline(

@@ -15,7 +15,9 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+from typing_extensions import override
 
+from autoauto.evaluate.modes.mode import ModeFlow
 from autoauto.evaluate.serving.costs import Sizes, check_tokens, requests_of, session_of
 from autoauto.evaluate.serving.pools.reasons import compared_text
 from autoauto.evaluate.serving.pools.search import Values, best_pools
@@ -54,8 +56,10 @@ _N_HALVINGS = 8
 """Until a probability is known to half a percent."""
 
 
-class ServingFlow:
+class ServingFlow(ModeFlow):
     """The `ModeFlow` of generation."""
+
+    forecasts_cells = True
 
     def __init__(self, setting: Setting) -> None:
         """Take a setting.
@@ -75,12 +79,13 @@ class ServingFlow:
         self._needs_plans = any(of_plans.intersection(constraint.names) for constraint in self._of_forecasts)
 
     @property
+    @override
     def simulates(self) -> bool:
-        """Implements `SimulatesArrivals`; False where clients ask again at once, so that a forecast tells all."""
+        """False where clients ask again at once, so that a forecast tells all."""
         return self._open is not None
 
+    @override
     def exceeds(self, knobs: Knobs, worth: float) -> bool:
-        """Implements `SimulatesArrivals`."""
         assert self._open is not None
         try:
             for way in self._ways_of(knobs, (knobs.batch_size,)):
@@ -92,12 +97,13 @@ class ServingFlow:
         return False
 
     @property
+    @override
     def window_s(self) -> float | None:
-        """Implements `SimulatesArrivals`."""
         return None if self._open is None else self._open.traffic.window_s
 
+    @override
     def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
-        """Implements `SimulatesArrivals`; what some replicas do not serve is not tried with fewer of them."""
+        """What some replicas do not serve is not tried with fewer of them."""
         if self._open is None or self.window_s is None or session_of(knobs).prefill is not None:
             return ()
         holding, needed = None, np.empty(0, dtype=np.int64)
@@ -140,34 +146,36 @@ class ServingFlow:
         """See `compared_text`."""
         return compared_text(single, pooled, None if single is None else self.prompt_share(single.knobs))
 
+    @override
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Implements `ModeFlow`; it has no timeline, but where one is asked for arrivals are simulated."""
+        """It has no timeline, but where one is asked for arrivals are simulated."""
         return self._trial(knobs, Origin.ESTIMATED, simulates=with_timeline)
 
+    @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Implements `ModeFlow`; the numbers of the forecast, or of simulated arrivals."""
+        """The numbers of the forecast, or of simulated arrivals."""
         return self._trial(knobs, Origin.MODELLED, simulates=True)
 
-    def fits(self, knobs: Knobs) -> bool:
-        """Implements `ModeFlow`; the forecast tells."""
-        return self.forecast(knobs).fits
-
+    @override
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """Implements `PlansStages`; the cuts with the shortest mean step of the slowest stage."""
+        """The cuts with the shortest mean step of the slowest stage."""
         plan = self._best(knobs, Origin.ESTIMATED).plan
         assert isinstance(plan, Plan)
         return plan
 
+    @override
     def gap(self, knobs: Knobs) -> float:
-        """Implements `PlansStages`; cuts of equal blocks are exact."""
+        """Cuts of equal blocks are exact."""
         return 0.0
 
+    @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `PlansStages`; mean steps of micro-batches."""
+        """Mean steps of micro-batches."""
         return timeline_of(knobs.step, plan)
 
+    @override
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
-        """Implements `ForecastsCells`; a constraint on the stages of a plan needs the plan."""
+        """A constraint on the stages of a plan needs the plan."""
         if self._needs_plans:
             return list(map(self.forecast, cell))
         try:
@@ -266,8 +274,8 @@ class ServingFlow:
 
         return make
 
+    @override
     def rate_curves(self, best: Trial) -> RateCurves | None:
-        """Implements `SimulatesArrivals`."""
         opened, load, knobs = self._open, best.result.load, best.knobs
         if opened is None or load is None or not load.rate_per_s or session_of(knobs).prefill is not None:
             return None
