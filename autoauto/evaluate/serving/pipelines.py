@@ -167,7 +167,8 @@ class EnginePipelines:
 
     def _need(self, row: int, index: int) -> Need:
         """What must fit the GPUs of a row, as if all were of its kind with the most memory."""
-        session, used = self._session, [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
+        session = self._session
+        used = [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
         device = max(used, key=lambda device: device.memory_bytes)
         system, n_bytes = system_of(device), int(device.memory_bytes / session.group_size)
         return Need(
@@ -183,19 +184,23 @@ class EnginePipelines:
     def _made(self, row: int) -> PipelineRates:
         stages = [self._costs[position] for position in self.rows[row]]
         n_blocks = blocks_of_kinds(self._order, self._cuts.n_blocks(row))
-        made = pipeline_rates(
-            *(stages, n_blocks, self._b_of_rank, self._requests, self._engine), self._session.max_batched_tokens
-        )
+        n_max_batched_tokens = self._session.max_batched_tokens
+        made = pipeline_rates(stages, n_blocks, self._b_of_rank, self._requests, self._engine, n_max_batched_tokens)
         rates = of_all_ranks(made.rates, self._b, self._b_of_rank)
         return made._replace(rates=rates, slowest=self._kinds[self.rows[row]][made.slowest])
 
     def _plan(self, row: int, n_blocks: IntArray, index: int) -> Plan:
         """Embedding and blocks, then norm and head: layers of the graph of a decoder."""
-        stages, start = [], 0
+        stages: list[Stage] = []
+        start = 0
         of_kinds = blocks_of_kinds(self._order, n_blocks)
         for device, (position, n) in enumerate(zip(self.rows[row], of_kinds, strict=True)):
             costs = self._costs[position]
-            stop = start + int(n.sum()) + (device == 0) + 2 * (device == len(n_blocks) - 1)
+            stop = start + int(n.sum())
+            if device == 0:
+                stop += 1  # embedding
+            if device == len(n_blocks) - 1:
+                stop += 2  # norm and head
             stages.append(
                 Stage(
                     LayerRange(start, stop),
@@ -248,6 +253,7 @@ def across_kinds(costs: ServingCosts, knobs: Knobs, sizes: Sizes, able: Sequence
         for in_nodes in _orders(limits, n_nodes):
             stages = [kind for kind in in_nodes for _ in range(size)]
             last = len(stages) - 1
+            # A dict as a set in order: several numbers of nodes may give the same row.
             rows[tuple(number[kind, i == 0, i == last] for i, kind in enumerate(stages))] = None
     if not rows:
         raise Infeasible(nodes.why_no_room(knobs.n_ipu, 1), 0)
@@ -265,7 +271,10 @@ def _orders(limits: Sequence[int], n_nodes: int) -> Iterator[list[int]]:
         if min(left) < 0:
             continue
         for inside in _parts(left, n_nodes - 2):
-            yield [first, *(kind for kind, n in enumerate(inside) for _ in range(n)), last]
+            order = [first]
+            for kind, n in enumerate(inside):
+                order += [kind] * n
+            yield [*order, last]
 
 
 def _parts(limits: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:
