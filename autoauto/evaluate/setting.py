@@ -72,18 +72,8 @@ class Setting:
                 "blocks are found by the names of repeated modules like layers.0, layers.1 in an ONNX file, "
                 f"{self.graph.name} has none; try --cut-at layers"
             )
-        for constraint in self.constraints if Generation not in self.modes else ():
-            if foreign := sorted(NAMES_OF_GENERATION.intersection(constraint.names)):
-                raise BadInput(f"{foreign[0]} is of text that is generated, got {constraint.text!r}; try --target gpu")
         for constraint in self.constraints:
-            for name in QUANTITIES.keys() & {*constraint.names}:
-                self.cluster.check_quantity(QUANTITIES[name], f"the constraint {constraint.text!r}")
-        for constraint in self.constraints if not hasattr(self.target, "traffic") else ():
-            if simulated := sorted(PERCENTILES.intersection(constraint.names)):
-                raise BadInput(
-                    f"{simulated[0]} is of requests whose arrivals are simulated, which target gpu does, got "
-                    f"{constraint.text!r}; try bounds of ttft or tpot"
-                )
+            self._check_constraint(constraint)
         if self.precision is Precision.FP8:
             from autoauto.graph.kinds import quantise
 
@@ -94,6 +84,24 @@ class Setting:
             raise BadInput(
                 f"the devices of a line may differ in clock and memory, not in tiles, since a model is profiled for "
                 f"one of them; {self.cluster.name} has {sorted(tiles)}; write [[kinds]], which are profiled each"
+            )
+
+    def _check_constraint(self, constraint: Constraint) -> None:
+        """Refuse a condition on results that configurations do not have here.
+
+        Raises:
+            BadInput: it has a name of another mode, of simulated arrivals, or of what a file does not say of devices.
+        """
+        foreign = NAMES_OF_GENERATION.intersection(constraint.names)
+        if foreign and Generation not in self.modes:
+            raise BadInput(f"{min(foreign)} is of text that is generated, got {constraint.text!r}; try --target gpu")
+        for name in QUANTITIES.keys() & {*constraint.names}:
+            self.cluster.check_quantity(QUANTITIES[name], f"the constraint {constraint.text!r}")
+        simulated = PERCENTILES.intersection(constraint.names)
+        if simulated and not hasattr(self.target, "traffic"):
+            raise BadInput(
+                f"{min(simulated)} is of requests whose arrivals are simulated, which target gpu does, got "
+                f"{constraint.text!r}; try bounds of ttft or tpot"
             )
 
     @property
@@ -111,8 +119,12 @@ class Setting:
         """In which the target runs a model, the one without options first."""
         if isinstance(self.target, ServesDecoder):
             return (Generation,)
-        trained: tuple[type[Mode], ...] = (Training,) if self.traits.trains else ()
-        return (Inference, *trained, *((Phased,) if self.traits.phases else ()))
+        modes: list[type[Mode]] = [Inference]
+        if self.traits.trains:
+            modes.append(Training)
+        if self.traits.phases:
+            modes.append(Phased)
+        return tuple(modes)
 
     @property
     def compiler(self) -> CompilingTarget:
@@ -203,7 +215,8 @@ class Setting:
         if knobs.session.differs_by_device:
             self.check_one_kind(f"memory_proportion {knobs.session.values['memory_proportion']}")
         if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
-            cores = f" of {n_cores} cores" if (n_cores := knobs.session.group_size) > 1 else ""
+            n_cores = knobs.session.group_size
+            cores = f" of {n_cores} cores" if n_cores > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
                 f"{self.cluster.name} has {len(self.cluster)}",

@@ -92,11 +92,19 @@ class FixedPools(NamedTuple):
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
             per_s, _, first_s = at(middle)
-            low, high = (middle, high) if middle + per_s * first_s < n_clients else (low, middle)
+            # By Little's law `per_s * first_s` clients wait for their first token.
+            if middle + per_s * first_s < n_clients:
+                low = middle
+            else:
+                high = middle
         per_s, between_s, _ = at(low)
         first_wave_s = n_clients / prefill.requests_per_s / 2 + self.prefill.arrivals.warm_up_s
         first_s = (n_clients - low) / per_s + first_wave_s / self.prefill.arrivals.n_waves
-        n_tokens = self.decode.requests.output_tokens
+        n_tokens, n_stages = self.decode.requests.output_tokens, len(self.decode.n_blocks)
         return Rates(
-            *map(np.atleast_1d, (between_s / len(self.decode.n_blocks), between_s, first_s, per_s * n_tokens, per_s))
+            period_s=np.atleast_1d(between_s / n_stages),
+            tpot_s=np.atleast_1d(between_s),
+            ttft_s=np.atleast_1d(first_s),
+            tokens_per_s=np.atleast_1d(per_s * n_tokens),
+            requests_per_s=np.atleast_1d(per_s),
         )

@@ -175,7 +175,8 @@ class PoolWays:
             requests_of(knobs).input_tokens,
             self.link(pool.kind, number, knobs.n_devices),
         )
-        for way in self._ways.on_part(part, of_decode, sizes) if self._ways.parts else part.ways(of_decode, sizes):
+        ways = self._ways.on_part(part, of_decode, sizes) if self._ways.parts else part.ways(of_decode, sizes)
+        for way in ways:
             yield PooledWay(knobs, way, prefill, takes_s, why)
 
     def link(self, of_prefill: int, of_decode: int, n_gpus: int) -> Link:

@@ -5,7 +5,7 @@ A long load is taken by equal windows of time, `windows_of`, of which the worst 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -116,6 +116,7 @@ def highest_rate(holds: Callable[[float], bool], about: float) -> float:
     (7.3, 0.0)
     """
     low, high = about, about
+    # First a rate that holds and a higher one that does not, then halves of what is between them.
     if holds(about):
         for _ in range(_N_DOUBLINGS):
             high *= 2
@@ -156,9 +157,14 @@ def worst_of(requests: Requests, served: Served, n_windows: int) -> TrafficResul
     whole = result_of(requests, served)
     chosen = [window for window in windows_of(requests, n_windows) if len(window)]
     results = [result_of(requests.chosen(window), served.chosen(window)) for window in chosen]
-    ttft_s, tpot_s, latency_s = (
-        Percentiles(*np.fmax.reduce(column).tolist())
-        for column in zip(*((each.ttft_s, each.tpot_s, each.latency_s) for each in results), strict=True)
+    return whole._replace(
+        ttft_s=_longest([each.ttft_s for each in results]),
+        tpot_s=_longest([each.tpot_s for each in results]),
+        latency_s=_longest([each.latency_s for each in results]),
+        queue_growth_per_s=max(result.queue_growth_per_s for result in results),
     )
-    growth = max(result.queue_growth_per_s for result in results)
-    return whole._replace(ttft_s=ttft_s, tpot_s=tpot_s, latency_s=latency_s, queue_growth_per_s=growth)
+
+
+def _longest(of_windows: Sequence[Percentiles]) -> Percentiles:
+    """Each percentile the longest of several windows; NaN, of a window without one, does not count."""
+    return Percentiles(*np.fmax.reduce(of_windows).tolist())
