@@ -55,6 +55,9 @@ def _stored(store: ForecastStore, model: str, given: ModelInputs) -> LayerGraph:
 
 def _has_finite_numbers(graph: LayerGraph) -> bool:
     """Whether JSON has all numbers of a graph."""
-    values = (value for layer in graph.all_layers() for _, value in layer.attributes)
-    numbers = (each for value in values for each in (value if isinstance(value, tuple) else (value,)))
-    return all(isfinite(number) for number in numbers if isinstance(number, float))
+    for layer in graph.all_layers():
+        for _, value in layer.attributes:
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(number, float) and not isfinite(number) for number in numbers):
+                return False
+    return True

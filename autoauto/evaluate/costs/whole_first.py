@@ -96,14 +96,18 @@ class WholeFirstCosts(LayerwiseCosts):
         return not self._whole.leaves_memory(options)
 
     def _cycles(self, options: CompileOptions) -> tuple[float, ...] | None:
-        return self._cycles_in_model.of(
-            options, lambda: self._interpolated(options) if self._whole.leaves_memory(options) else None
-        )
+        """The cycles of every layer in its model; None where layers are measured alone."""
+
+        def in_model() -> tuple[float, ...] | None:
+            return self._interpolated(options) if self._whole.leaves_memory(options) else None
+
+        return self._cycles_in_model.of(options, in_model)
 
     def _interpolated(self, options: CompileOptions) -> tuple[float, ...] | None:
-        """Linear between the batch sizes at which the whole model is measured, beyond them those there."""
-        setting, ends = self.setting, []
-        for size in (sizes := self._whole.measured_sizes(options)):
+        """Cycles that are linear between the batch sizes at which the whole model is measured, and beyond as there."""
+        setting, sizes = self.setting, self._whole.measured_sizes(options)
+        ends: list[tuple[float, ...]] = []
+        for size in sizes:
             at_size = replace(options, batch_size=size)
             device = setting.device(at_size)
             cycles = cycles_in_model(setting.graph, setting.compiler, device, at_size, setting.cache)
@@ -183,9 +187,9 @@ class WholeFirstCosts(LayerwiseCosts):
         part = replace(
             stage, forward_cycles=cycles, backward_cycles=0, receive_cycles=0, send_cycles=0, memory_bytes=memory_bytes
         )
-        bounds = np.linspace(0, len(self.setting.graph), n + 1).astype(int).tolist()
-        ranges = (LayerRange(*ends) for ends in pairwise(bounds))
-        return replace(plan, stages=tuple(replace(part, layers=r, device=device) for device, r in enumerate(ranges)))
+        cuts = np.linspace(0, len(self.setting.graph), n + 1).astype(int).tolist()
+        stages = [replace(part, layers=LayerRange(*ends), device=index) for index, ends in enumerate(pairwise(cuts))]
+        return replace(plan, stages=tuple(stages))
 
     def _slow_down(self, knobs: Knobs) -> float:
         """How much longer devices take when as many work at the same time, by the replicas that ran: 1 without any.

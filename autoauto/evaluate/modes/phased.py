@@ -130,7 +130,8 @@ class PhasedFlow(ModeFlow):
     def _fastest_by_replicas(self, knobs: Knobs) -> dict[int, _Phases]:
         """The fastest phases of so many replicas, and of all powers of two, which a search asks for next."""
         setting, cluster = self.costs.setting, self.costs.setting.devices(knobs)
-        counts = sorted({knobs.n_ipu, *(1 << i for i in range(len(cluster).bit_length()))})
+        powers = [1 << i for i in range(len(cluster).bit_length())]
+        counts = sorted({knobs.n_ipu, *powers})
         compute, table = self._options(knobs), self._one_step_table(knobs)
         profile = self.costs.profile(setting.options(knobs))
         if fits_at_once(table, profile, cluster, compute):
@@ -140,13 +141,17 @@ class PhasedFlow(ModeFlow):
                 0,
             )
             return dict.fromkeys(counts, whole)
-        modes = (*IoMode,) if setting.period_of_devices is Period.OVERLAP else (IoMode.COMPUTE,)
+        modes = list(IoMode) if setting.period_of_devices is Period.OVERLAP else [IoMode.COMPUTE]
         ways: dict[int, list[_Phases]] = {n: [] for n in counts}
-        for options in (replace(compute, io_mode=io_mode) for io_mode in modes):
+        for io_mode in modes:
+            options = replace(compute, io_mode=io_mode)
             plans = phased_by_replicas(table, profile, cluster, options, counts)
             for n, plan in zip(counts, plans, strict=True):
-                on_n = replace(options, n_replicas=n)
-                ways[n].append(plan if isinstance(plan, Infeasible) else (on_n, self._sharing_host(knobs, on_n, plan)))
+                if isinstance(plan, Infeasible):
+                    ways[n].append(plan)
+                else:
+                    on_n = replace(options, n_replicas=n)
+                    ways[n].append((on_n, self._sharing_host(knobs, on_n, plan)))
         return {n: _fastest(of_count) for n, of_count in ways.items()}
 
     @staticmethod
@@ -230,6 +235,7 @@ class PhasedFlow(ModeFlow):
 def _fastest(ways: Sequence[_Phases]) -> _Phases:
     """The fastest phases of several ways to move tensors; if none fit, the failure that lacks least."""
     failures = [way for way in ways if isinstance(way, DoesNotFit)]
-    if len(failures) == len(ways):
+    fitting = [way for way in ways if not isinstance(way, DoesNotFit)]
+    if not fitting:
         return min(failures, key=lambda failure: failure.excess_bytes)
-    return min((way for way in ways if not isinstance(way, DoesNotFit)), key=lambda way: way[1].cost_cycles)
+    return min(fitting, key=lambda way: way[1].cost_cycles)
