@@ -24,7 +24,7 @@ from autoauto.evaluate.serving.pools.search import Values, best_pools
 from autoauto.evaluate.serving.pools.ways import PooledWay, PoolWays
 from autoauto.evaluate.serving.rates import HIGH, LOW, RatesAt, end_at
 from autoauto.evaluate.serving.traffic.curves import rate_curves
-from autoauto.evaluate.serving.traffic.trials import LoadedWay, MakeTrial, OpenTrials
+from autoauto.evaluate.serving.traffic.trials import MakeTrial, OpenTrials, OpenWay
 from autoauto.evaluate.serving.ways import ReplicaWays, Way
 from autoauto.evaluate.setting import Setting
 from autoauto.profile.profiler import Progress
@@ -95,7 +95,7 @@ class ServingFlow(ModeFlow):
         try:
             for way in self._ways_of(knobs, (knobs.batch_size,)):
                 make = self._maker(knobs, way, Origin.ESTIMATED, self.setting.constraints)
-                if self._open.keeps(knobs, way, way.rates.of(0), make, worth):
+                if OpenWay(self._open, knobs, way, make).keeps(worth):
                     return True
         except DoesNotFit:
             return False
@@ -118,7 +118,7 @@ class ServingFlow(ModeFlow):
             way, *_ = self._ways.ways(fewer, (knobs.batch_size,))  # like GPUs have one
             make = self._maker(fewer, way, Origin.ESTIMATED, self.setting.constraints)
             # Only the windows that held with more replicas are asked again.
-            holding = self._open.windows_that_hold(fewer, way, way.rates.of(0), make, holding)
+            holding = OpenWay(self._open, fewer, way, make).windows_that_hold(holding)
             if not len(needed):
                 needed = np.full(len(holding), replicas)
             needed[holding] = replicas
@@ -268,7 +268,7 @@ class ServingFlow(ModeFlow):
         make = self._maker(knobs, way, origin, constraints)
         if self._open is not None and simulates:
             check_tokens(knobs, self._ways.costs.target.speculation)
-            return self._open.trial(knobs, way, way.rates.of(0), make)
+            return OpenWay(self._open, knobs, way, make).trial()
 
         def holds(rates: RatesAt) -> bool:
             return make(_result_of(knobs, rates.of(0)), True).violation <= 0
@@ -305,8 +305,8 @@ class ServingFlow(ModeFlow):
             way = max(ways, key=lambda each: _preference(self._with_plan(knobs, each, Origin.MODELLED, simulates=True)))
         make = self._maker(knobs, way, Origin.MODELLED, self.setting.constraints)
 
-        def loaded(n_replicas: int) -> LoadedWay:
-            return opened.loaded(knobs, way, way.rates.of(0), make, n_replicas)
+        def loaded(n_replicas: int) -> OpenWay:
+            return OpenWay(opened, knobs, way, make, n_replicas)
 
         is_given = opened.rate_per_s is not None
         try:

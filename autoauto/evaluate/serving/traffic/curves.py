@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from autoauto.evaluate.serving.traffic.goodput import RATE_STEP
-from autoauto.evaluate.serving.traffic.trials import SIMULATED, LoadedWay
+from autoauto.evaluate.serving.traffic.trials import SIMULATED, OpenWay
 from autoauto.records.costs.rate_curve import RateBound, RateCurves, RateLine
 from autoauto.space.constraint import Constraint
 from autoauto.space.numbers import REQUEST_LATENCY
@@ -29,7 +29,7 @@ MAX_REQUESTS = 320_000
 
 
 def rate_curves(
-    loaded: Callable[[int], LoadedWay],
+    loaded: Callable[[int], OpenWay],
     n_replicas: int,
     rate_per_s: float,
     bounds: Sequence[Constraint],
@@ -74,7 +74,7 @@ def _counts(n_replicas: int) -> list[int]:
     return [round(n_replicas ** (i / (_N_LINES - 1))) for i in range(_N_LINES)]
 
 
-def _line(loaded: LoadedWay, n: int, rates: Sequence[float], bounds: Sequence[Constraint]) -> RateLine:
+def _line(loaded: OpenWay, n: int, rates: Sequence[float], bounds: Sequence[Constraint]) -> RateLine:
     """Some replicas at these rates up to one that is too high, and between it and the one before."""
     trials: dict[float, Trial] = {}
 
