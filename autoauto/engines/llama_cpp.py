@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from autoauto.engines.command import CommandOption, CommandSyntax, option_words
+from autoauto.engines.command import CommandOption, CommandSyntax
 from autoauto.engines.metrics import MetricNames
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 
@@ -83,25 +83,24 @@ class LlamaServerOptions(NamedTuple):
     port: int | None = None
 
 
-SYNTAX = CommandSyntax(
-    ("llama-server",),
-    (
-        CommandOption("-m"),
-        CommandOption("--parallel", int),
-        CommandOption("--threads", int),
-        CommandOption("--threads-batch", int),
-        CommandOption("--batch-size", int),
-        CommandOption("--ubatch-size", int),
-        CommandOption("--ctx-size", int),
-        CommandOption("--poll", int),
-        CommandOption("--flash-attn", str, tuple(FlashAttention)),
-        CommandOption("--cache-type-k", str, tuple(CacheType)),
-        CommandOption("--cache-type-v", str, tuple(CacheType)),
-        CommandOption("--port", int),
-    ),
-    takes_model=False,
+_OPTIONS = (
+    ("model", CommandOption("-m")),
+    ("n_slots", CommandOption("--parallel", int)),
+    ("n_threads", CommandOption("--threads", int)),
+    ("n_prompt_threads", CommandOption("--threads-batch", int)),
+    ("n_batch", CommandOption("--batch-size", int)),
+    ("n_ubatch", CommandOption("--ubatch-size", int)),
+    ("n_ctx", CommandOption("--ctx-size", int)),
+    ("poll", CommandOption("--poll", int)),
+    ("flash_attention", CommandOption("--flash-attn", str, tuple(FlashAttention))),
+    ("cache_type", CommandOption("--cache-type-k", str, tuple(CacheType))),
+    ("cache_type", CommandOption("--cache-type-v", str, tuple(CacheType))),
+    ("port", CommandOption("--port", int)),
 )
-"""The options that are used here [llama-server]."""
+"""The options that are used here [llama-server], each with its field of `LlamaServerOptions`."""
+_DEFAULTS = {"flash_attention": FlashAttention.AUTO, "cache_type": CacheType.F16, "port": None}
+"""Those of the engine, which a command leaves out."""
+SYNTAX = CommandSyntax(("llama-server",), tuple(option for _, option in _OPTIONS), takes_model=False)
 
 
 def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
@@ -109,25 +108,12 @@ def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
 
     Threads never spin: on a busy machine those that do wait for others that have no core.
     """
-    flash = None if options.flash_attention is FlashAttention.AUTO else options.flash_attention
-    cache = None if options.cache_type is CacheType.F16 else options.cache_type
-    words = option_words(
-        [
-            ("-m", options.model),
-            ("--parallel", options.n_slots),
-            ("--threads", options.n_threads),
-            ("--threads-batch", options.n_prompt_threads),
-            ("--batch-size", options.n_batch),
-            ("--ubatch-size", options.n_ubatch),
-            ("--ctx-size", options.n_ctx),
-            ("--poll", options.poll),
-            ("--flash-attn", flash),
-            ("--cache-type-k", cache),
-            ("--cache-type-v", cache),
-            ("--port", options.port),
-        ]
-    )
-    return (*SYNTAX.program, *words)
+    words = list(SYNTAX.program)
+    for field, option in _OPTIONS:
+        value = getattr(options, field)
+        if field not in _DEFAULTS or value != _DEFAULTS[field]:
+            words += [option.name, str(value)]
+    return tuple(words)
 
 
 def read_command(words: Sequence[str]) -> LlamaServerOptions:
@@ -137,19 +123,13 @@ def read_command(words: Sequence[str]) -> LlamaServerOptions:
         BadInput: the server would refuse it.
     """
     given = SYNTAX.parse(words)
-    return LlamaServerOptions(
-        given["-m"],
-        given["--parallel"],
-        given["--threads"],
-        given["--threads-batch"],
-        given["--batch-size"],
-        given["--ubatch-size"],
-        given["--ctx-size"],
-        FlashAttention(given.get("--flash-attn", FlashAttention.AUTO)),
-        CacheType(given.get("--cache-type-k", CacheType.F16)),
-        given["--poll"],
-        given.get("--port"),
-    )
+    fields: dict[str, Any] = {**_DEFAULTS}
+    for field, option in reversed(_OPTIONS):  # so that the cache of keys counts
+        if option.name in given:
+            fields[field] = given[option.name]
+    fields["flash_attention"] = FlashAttention(fields["flash_attention"])
+    fields["cache_type"] = CacheType(fields["cache_type"])
+    return LlamaServerOptions(**fields)
 
 
 def context_tokens(n_slots: int, workload: Workload) -> int:
