@@ -72,8 +72,9 @@ def fault_of_log(log: Sequence[str], exit_code: int) -> EngineFault:
         (FaultKind.MEMORY, MEMORY, "the engine ran out of memory"),
         (FaultKind.PORT, _PORT, "the port was taken"),
     ):
-        if lines := [line for line in log if pattern.search(line)]:
-            return EngineFault(kind, f"{words}: {_short(lines[0])}", log)
+        for line in log:
+            if pattern.search(line):
+                return EngineFault(kind, f"{words}: {_short(line)}", log)
     return EngineFault(FaultKind.ENDED, f"the engine ended with exit code {exit_code}: {_last(log)}", log)
 
 

@@ -104,10 +104,12 @@ def launcher_of(text: str) -> EngineLauncher:
 
 def launchers() -> Mapping[str, Callable[[str], EngineLauncher]]:
     """All ways by their names: the `LAUNCHER` of every file of this folder that has one."""
-    modules = [
-        import_module(f"{launch_package.__name__}.{each.name}") for each in iter_modules(launch_package.__path__)
-    ]
-    return {each.__name__.rpartition(".")[2]: each.LAUNCHER for each in modules if hasattr(each, "LAUNCHER")}
+    ways: dict[str, Callable[[str], EngineLauncher]] = {}
+    for each in iter_modules(launch_package.__path__):
+        module = import_module(f"{launch_package.__name__}.{each.name}")
+        if hasattr(module, "LAUNCHER"):
+            ways[each.name] = module.LAUNCHER
+    return ways
 
 
 def wait_until_ready(engines: RunningEngines, path: str, limit_s: float) -> None:

@@ -30,10 +30,11 @@ async def poisson(send: Send, requests_per_s: float, numbers: Iterator[int], see
     random, due_s = np.random.default_rng(seed), perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in numbers:
+            # From when it was due, not sent: a client that is late makes up for it.
             due_s += random.exponential(1.0 / requests_per_s)
             await asyncio.sleep(max(due_s - perf_counter(), 0.0))
             group.create_task(_sent(send, number, due_s))
 
 
-async def _sent(send: Send, number: int, due_s: float) -> None:
+async def _sent(send: Send, number: int, due_s: float) -> None:  # a task takes a coroutine, not any awaitable
     await send(number, due_s)
