@@ -358,21 +358,25 @@ class Launcher:
 
 
 def option_words(options: Sequence[tuple[str, object]]) -> tuple[str, ...]:
-    """Options with their values; one whose value is None is left out, one whose value is True has none.
+    """Options with their values; True is a switch without a value, and None and False are left out.
 
     >>> option_words([("--port", 8000), ("--headless", True), ("--nnodes", None)])
     ('--port', '8000', '--headless')
     """
     words: list[str] = []
     for name, value in options:
-        if value is not None:
-            words += [name] if value is True else [name, str(value)]
+        if value is True:
+            words.append(name)
+        elif value is not None and value is not False:
+            words += [name, str(value)]
     return tuple(words)
 
 
 def partition_variable(name: str, launch: Launch) -> dict[str, str]:
     """A variable with the blocks of every stage; none for one stage, which has all."""
-    return {name: ",".join(map(str, launch.blocks))} if launch.n_stages > 1 else {}
+    if launch.n_stages == 1:
+        return {}
+    return {name: ",".join(map(str, launch.blocks))}
 
 
 def blocks_of_variable(name: str, command: Command, n_stages: int) -> tuple[int, ...]:
@@ -381,8 +385,10 @@ def blocks_of_variable(name: str, command: Command, n_stages: int) -> tuple[int,
     Raises:
         BadInput: as `checked_blocks`.
     """
-    text = command.environment.get(name, "")
-    return checked_blocks(tuple(map(int, text.split(","))) if text else (), n_stages)
+    blocks: tuple[int, ...] = ()
+    if text := command.environment.get(name, ""):
+        blocks = tuple(map(int, text.split(",")))
+    return checked_blocks(blocks, n_stages)
 
 
 def checked_blocks(blocks: tuple[int, ...], n_stages: int) -> tuple[int, ...]:

@@ -97,7 +97,7 @@ class ConstantShare:
     share: float
 
     def __call__(self, *_: int) -> float:
-        """The share."""
+        """The share, whatever the GPU."""
         return self.share
 
 
@@ -208,12 +208,13 @@ class Engine:
 
     def makes_conflict(self, published: WeightFormat, weights: WeightFormat) -> str:
         """Why the engine does not make weights of a published checkpoint when it loads it, or an empty text."""
-        if weights is published or (published is WeightFormat.BF16 and weights in self.launcher.makes):
+        able = list(self.launcher.makes) if published is WeightFormat.BF16 else []
+        if weights is published or weights in able:
             return ""
-        made = " or ".join(map(str, self.launcher.makes)) if published is WeightFormat.BF16 else ""
+        made = " or ".join(map(str, able)) or "nothing else"
         return (
-            f"{self.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
-            f"configuration in {weights}"
+            f"{self.title} makes {made} of a checkpoint in {published} when it loads it, got a configuration in "
+            f"{weights}"
         )
 
     def headroom_conflict(self, usable_share: float, gpu: str) -> str:
@@ -248,7 +249,10 @@ class Engine:
 
     def nodes_rule(self, split: GroupSplit) -> str:
         """Where a replica may stand, as the beginning of a sentence."""
-        ranks = " with data-parallel attention" * (split.attention_data_parallel > 1)
+        rule = f"{self.name} has the stages of a replica"
+        if split.attention_data_parallel > 1:
+            rule += " with data-parallel attention"
+        rule += " in one node"
         if self._spans_nodes(split):
-            return f"{self.name} has the stages of a replica{ranks} in one node, or as many in each of several nodes"
-        return f"{self.name} has the stages of a replica{ranks} in one node"
+            rule += ", or as many in each of several nodes"
+        return rule

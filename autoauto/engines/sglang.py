@@ -52,7 +52,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--tp-size", launch.split.n_gpus),
             ("--pp-size", launch.n_stages),
             ("--dp-size", launch.n_ranks),
-            ("--enable-dp-attention", True if launch.n_ranks else None),
+            ("--enable-dp-attention", launch.n_ranks is not None),
             ("--ep-size", dealt_among(launch)),
             ("--max-running-requests", launch.n_in_flight * n_ranks),
             ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),

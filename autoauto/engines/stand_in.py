@@ -38,8 +38,9 @@ class StandIn(NamedTuple):
 
     def note(self, engine: str) -> str:
         """A sentence for the answer."""
-        what = f"products in {self.products}" if self.products else "experts that are dealt whole"
-        of = f"products in {self.weights}" if self.products else f"experts in {self.weights} that are split"
+        of, what = f"experts in {self.weights} that are split", "experts that are dealt whole"
+        if self.products is not None:
+            of, what = f"products in {self.weights}", f"products in {self.products}"
         where = f" on {', '.join(self.systems)}" if self.systems else ""
         return f"for {of} by {engine}{where} times of {what} are taken: {self.reason}"
 

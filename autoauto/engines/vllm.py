@@ -53,7 +53,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--tensor-parallel-size", launch.split.tensor_parallel),
             ("--pipeline-parallel-size", launch.n_stages),
             ("--data-parallel-size", launch.n_ranks),
-            ("--enable-expert-parallel", True if launch.split.expert_parallel > 1 else None),
+            ("--enable-expert-parallel", launch.split.expert_parallel > 1),
             ("--max-num-seqs", launch.n_in_flight),
             ("--max-num-batched-tokens", launch.max_batched_tokens),
             ("--max-model-len", launch.max_length),
@@ -62,7 +62,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--quantization", launch.weights and _MAKES[launch.weights]),
             ("--max-cudagraph-capture-size", n_of_step if n_of_step > _GRAPH_TOKENS else None),
             ("--speculative-config", _speculative_config(launch.drafts)),
-            ("--enable-prefix-caching", True if launch.requests.cached_share > 0 else None),
+            ("--enable-prefix-caching", launch.requests.cached_share > 0),
             ("--kv-transfer-config", _transfer(launch.pool)),
             *_machines(launch.machines),
         ]
@@ -109,7 +109,7 @@ def _machines(machines: Machines) -> list[tuple[str, object]]:
         ("--node-rank", machines.rank),
         ("--master-addr", MASTER),
         ("--master-port", machines.port),
-        ("--headless", True if machines.rank else None),
+        ("--headless", machines.rank > 0),
     ]
 
 
