@@ -186,7 +186,10 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
             source = partial(_source, problem)
         target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, file))
     if isinstance(target, ServesDecoder) and file is None:
-        target = _with_arrivals(_with_measured_rows(target, options), problem.constraints)
+        target = _with_measured_rows(target, options)
+        # Percentiles over requests need arrivals: random ones, where none are given.
+        if any(PERCENTILES.intersection(constraint.names) for constraint in problem.constraints):
+            target = target.with_arrivals()
     assert target is not None
     return Flow(
         Setting(
@@ -216,12 +219,6 @@ def _with_measured_rows(target: Target, options: OptionValues) -> GpuTarget:
     assert isinstance(target, GpuTarget)
     path = options.get("measured")
     return with_measured_rows(target, None if path is None else Path(path), decoder_of)
-
-
-def _with_arrivals(target: GpuTarget, constraints: Sequence[Constraint]) -> GpuTarget:
-    """The target with random arrivals where percentiles over requests are bound and no arrivals are given."""
-    is_bound = any(PERCENTILES.intersection(constraint.names) for constraint in constraints)
-    return target.with_arrivals() if is_bound else target
 
 
 def with_uploads(problem: Problem) -> Problem:

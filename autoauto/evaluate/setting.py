@@ -15,8 +15,10 @@ from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Period, content_of, joined
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plans.plan import CutAt
-from autoauto.records.target import CompilingTarget, ServesDecoder, Target, TargetTraits, traits_of
+from autoauto.records.plans.phased import PhasedPlan
+from autoauto.records.plans.plan import CutAt, Plan
+from autoauto.records.plans.timeline import Timeline
+from autoauto.records.target import CompilingTarget, Origin, ServesDecoder, Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options
@@ -25,7 +27,8 @@ from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import Mode
 from autoauto.space.modes.phased import Phased
 from autoauto.space.modes.training import Training
-from autoauto.space.numbers import NAMES_OF_GENERATION, PERCENTILES, QUANTITIES
+from autoauto.space.numbers import NAMES_OF_GENERATION, PERCENTILES, QUANTITIES, Result
+from autoauto.space.trial import Trial, measured_trial, with_devices
 from autoauto.targets.clusters import check_fp8
 
 _MAX_SESSIONS = 256  # whose devices are kept in memory
@@ -266,3 +269,31 @@ class Setting:
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
             "cut_at": str(self.cut_at),
         }
+
+
+def trial_on(
+    setting: Setting,
+    knobs: Knobs,
+    estimate: Plan | PhasedPlan | None,
+    measured: Plan | PhasedPlan,
+    result: Result,
+    origin: Origin,
+    timeline: Timeline | None = None,
+) -> Trial:
+    """The trial of a configuration that runs, with what its devices cost and with all constraints of a setting.
+
+    Args:
+        setting: has the devices.
+        knobs, estimate, measured, origin, timeline: as in `Trial`.
+        result: its numbers, but those that follow from its plans, its devices and the timeline of a step.
+    """
+    return measured_trial(
+        knobs,
+        estimate,
+        measured,
+        with_devices(result, knobs, measured, setting.cluster),
+        device=setting.device_of(knobs),
+        timeline=timeline,
+        origin=origin,
+        constraints=setting.constraints,
+    )

@@ -14,6 +14,7 @@ from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import shared_cycles
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.mode import ModeFlow
+from autoauto.evaluate.setting import trial_on
 from autoauto.memo import Memo
 from autoauto.plan.phased import LOAD_BUFFER, STORE_BUFFER, fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
@@ -25,7 +26,7 @@ from autoauto.records.plans.phased import IoMode, Phase, PhasedOptions, PhasedPl
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result
-from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial, with_devices
+from autoauto.space.trial import Trial, latency_s, unfit_trial
 
 _MAX_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts
 _Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
@@ -221,15 +222,7 @@ class PhasedFlow(ModeFlow):
             estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
             latency_s=latency_s(knobs, phases, clock_hz),
         )
-        return measured_trial(
-            knobs,
-            estimate,
-            phases,
-            with_devices(result, knobs, phases, setting.cluster),
-            device=setting.device_of(knobs),
-            origin=origin,
-            constraints=setting.constraints,
-        )
+        return trial_on(setting, knobs, estimate, phases, result, origin)
 
 
 def _fastest(ways: Sequence[_Phases]) -> _Phases:

@@ -7,6 +7,7 @@ from typing_extensions import override
 from autoauto.evaluate.modes.mode import ModeFlow, StepBounds
 from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.plans import Plans
+from autoauto.evaluate.setting import trial_on
 from autoauto.profile.profiler import Progress
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plans.plan import Plan
@@ -14,15 +15,7 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result, RunResult
-from autoauto.space.trial import (
-    Trial,
-    ended_early,
-    latency_s,
-    measured_trial,
-    run_latency_s,
-    unfit_trial,
-    with_devices,
-)
+from autoauto.space.trial import Trial, ended_early, latency_s, run_latency_s, unfit_trial
 
 
 class PipelineFlow(ModeFlow):
@@ -108,16 +101,7 @@ class PipelineFlow(ModeFlow):
             output_error=run.output_error,
             run=ends and RunResult.of(ends),
         )
-        trial = measured_trial(
-            knobs,
-            estimate,
-            run.plan,
-            with_devices(result, knobs, run.plan, setting.cluster),
-            device=setting.device_of(knobs),
-            timeline=run.timelines[0],
-            origin=setting.traits.origin,
-            constraints=setting.constraints,
-        )
+        trial = trial_on(setting, knobs, estimate, run.plan, result, setting.traits.origin, run.timelines[0])
         if run.ended_early:
             return ended_early(trial)
         if trial.fits and ends is not None:
@@ -135,13 +119,4 @@ class PipelineFlow(ModeFlow):
             estimated_samples_per_s=speed,
             latency_s=latency_s(knobs, plan, setting.cluster.clock_hz, step_cycles),
         )
-        return measured_trial(
-            knobs,
-            plan,
-            plan,
-            with_devices(result, knobs, plan, setting.cluster),
-            device=setting.device_of(knobs),
-            timeline=timeline,
-            origin=Origin.ESTIMATED,
-            constraints=setting.constraints,
-        )
+        return trial_on(setting, knobs, plan, plan, result, Origin.ESTIMATED, timeline)

@@ -16,7 +16,7 @@ from autoauto.evaluate.modes.mode import ModeFlow
 from autoauto.evaluate.serving.costs import requests_of
 from autoauto.evaluate.serving.live.references import References
 from autoauto.evaluate.serving.live.server_group import shared_out
-from autoauto.evaluate.setting import Setting
+from autoauto.evaluate.setting import Setting, trial_on
 from autoauto.profile.profiler import Progress
 from autoauto.records.errors import DoesNotFit, Infeasible, OutOfMemory, Unsupported
 from autoauto.records.hardware import Period
@@ -28,7 +28,7 @@ from autoauto.records.units import format_bytes
 from autoauto.schedule.times import timeline_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result, TokenResult
-from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial, with_devices
+from autoauto.space.trial import Status, Trial, unfit_trial
 
 
 class LiveFlow(ModeFlow):
@@ -169,12 +169,7 @@ class LiveFlow(ModeFlow):
             latency_s=latency_s,
             of_mode=replace(tokens, kv_cache_bytes=cache_bytes),
         )
-        return measured_trial(
-            *(knobs, plan, plan, with_devices(result, knobs, plan, self.setting.cluster)),
-            device=self.setting.device_of(knobs),
-            origin=origin,
-            constraints=self.setting.constraints,
-        )
+        return trial_on(self.setting, knobs, plan, plan, result, origin)
 
     def _estimated(self, knobs: Knobs, tokens: TokenResult, origin: Origin) -> float:
         if origin is Origin.ESTIMATED:
