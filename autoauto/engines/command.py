@@ -53,7 +53,7 @@ class PoolPart(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What an engine is told of one replica.
+    """The settings of one replica, as an engine is started with them.
 
     Attributes:
         model: its name on Hugging Face, or its folder.
@@ -246,7 +246,7 @@ def _parser(syntax: CommandSyntax) -> argparse.ArgumentParser:
 
 
 class Limits(NamedTuple):
-    """What a command says of a configuration, as the engine counts it.
+    """The limits that a command gives a configuration, as the engine counts them.
 
     Attributes:
         model: its name or folder.

@@ -1,4 +1,4 @@
-"""What is true of a serving engine: `Engine`.
+"""A serving engine: `Engine`.
 
     mixes           a prompt is computed in steps that decode other sequences too   ▒▓░░░░▒▓░░
     does not        prompts first: all sequences wait for them, then decode         ▓▓▓░░░░░░░
@@ -75,7 +75,7 @@ class MeasuredRows:
 
 
 class NodePart(NamedTuple):
-    """What a replica has of a node.
+    """The GPUs of a node that a replica has.
 
     Attributes:
         node: counted over the cluster.
@@ -129,7 +129,7 @@ class EngineMemory(NamedTuple):
     earlier: tuple[tuple[Release, EngineMemory], ...] = ()
 
     def of(self, release: Release) -> EngineMemory:
-        """What a release holds."""
+        """The memory of a release."""
         return next((memory for before, memory in self.earlier if release < before), self)
 
     def activation_factor(self, tensor_parallel: int) -> float:
@@ -248,7 +248,7 @@ class Engine:
         return self.launcher.placing.spans_machines and has_order
 
     def nodes_rule(self, split: GroupSplit) -> str:
-        """Where a replica may stand, as the beginning of a sentence."""
+        """The beginning of a sentence that says on which nodes a replica may stand."""
         rule = f"{self.name} has the stages of a replica"
         if split.attention_data_parallel > 1:
             rule += " with data-parallel attention"

@@ -37,7 +37,7 @@ class CacheType(StrEnum):
 
     @property
     def bits(self) -> float:
-        """Of one element, its scale included.
+        """Bits of one element, its share of the scale included.
 
         >>> CacheType.F16.bits, CacheType.Q8_0.bits
         (16.0, 8.5)
@@ -54,7 +54,7 @@ class FlashAttention(StrEnum):
 
 
 class LlamaServerOptions(NamedTuple):
-    """What a server is told.
+    """The settings of a server.
 
     Attributes:
         model: the file.
@@ -99,7 +99,7 @@ _OPTIONS = (
 )
 """The options that are used here [llama-server], each with its field of `LlamaServerOptions`."""
 _DEFAULTS = {"flash_attention": FlashAttention.AUTO, "cache_type": CacheType.F16, "port": None}
-"""Those of the engine, which a command leaves out."""
+"""Defaults of the engine, which a command leaves out."""
 SYNTAX = CommandSyntax(("llama-server",), tuple(option for _, option in _OPTIONS), takes_model=False)
 
 
@@ -117,7 +117,7 @@ def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
 
 
 def read_command(words: Sequence[str]) -> LlamaServerOptions:
-    """What a command of `server_command` says.
+    """Read a command of `server_command`.
 
     Raises:
         BadInput: the server would refuse it.
@@ -154,9 +154,9 @@ def activation_bytes(decoder: Decoder, n_ubatch: int) -> int:
 
 
 MEMORY_WORDS = ("failed to allocate", "out of memory", "bad_alloc", "unable to allocate", "failed to fit")
-"""What the server's log says where memory is what lacks."""
+"""Words of the server's log where memory lacks."""
 REASON_WORDS = ("error", "failed", "unsupported", "unknown", "invalid", "exception", *MEMORY_WORDS)
-"""What lines of the log say that tell why a server does not come up."""
+"""Words of the lines of the log that say why a server does not come up."""
 
 
 def why(log: Sequence[str]) -> str:

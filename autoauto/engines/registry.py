@@ -57,5 +57,5 @@ def server_state(text: str) -> ServerState | None:
 
 
 def equal_groups_note() -> str:
-    """What no engine does with unlike GPUs, as a sentence."""
+    """A sentence: no engine has groups of several sizes."""
     return f"groups of one size in all stages and replicas, since {', '.join(ENGINES)} are each told one size"

@@ -22,7 +22,7 @@ class TakesBack(StrEnum):
 
     LAST_ADMITTED = "last_admitted"
     FEWEST_ANSWERED = "fewest_answered"
-    """That with the fewest tokens of its answer; of several the longest prompt."""
+    """The sequence with the fewest tokens of its answer; of several, the one with the longest prompt."""
 
 
 class StepRules(NamedTuple):
@@ -61,4 +61,4 @@ class StepRules(NamedTuple):
 
 
 DEFAULT_RULES = StepRules(block_tokens=16)
-"""Of an engine that does not say them."""
+"""Step rules of an engine that states none."""

@@ -112,7 +112,7 @@ def _yaml(content: Mapping[str, object]) -> str:
 
 
 def _keys(content: Mapping[str, object]) -> Iterator[str]:
-    """Those of a file, with those of a part behind its own: "kv_cache_config.dtype"."""
+    """The keys of a file; a key inside another is written "kv_cache_config.dtype"."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from (f"{key}.{inner}" for inner in value)

@@ -135,7 +135,7 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
 
 
 class _Weighted(NamedTuple):
-    """What decides how a layer is corrected: its class, and the bytes of its weights at any batch size."""
+    """The class of a layer and the bytes of its weights at any batch size, which decide how it is corrected."""
 
     layer_class: str
     fixed_bytes: int
@@ -148,7 +148,7 @@ class _Weighted(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
-    """What decides how every layer is corrected; equal ones are one object."""
+    """Class and weights of every layer; equal ones are one object."""
 
     def weighted(layer: Layer, layer_class: str) -> _Weighted:
         tensors = [graph.tensors[index] for index in layer.weights]
@@ -163,7 +163,7 @@ def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
 def _layer(
     layer: LayerProfile, forward: float, backward: float, extra_cycles: float, memory: Mapping[str, float]
 ) -> LayerProfile:
-    """One layer multiplied by its factors; `extra_cycles` are then added to its forward pass."""
+    """Multiply a layer by its factors, then add `extra_cycles` to its forward pass."""
     temporary = memory.get(TEMPORARY, 1.0)
     return replace(
         layer,

@@ -56,7 +56,7 @@ class DistinctLayers(NamedTuple, Generic[L]):
         )
 
     def spread(self, values: Sequence[T]) -> tuple[T, ...]:
-        """One value for each of the different layers as one for every layer, (n,)."""
+        """Values of the different layers, repeated for every layer, (n,)."""
         return tuple(map(values.__getitem__, self.of_layers.tolist()))
 
     def changed(self, change: Callable[[LayerProfile, L], LayerProfile]) -> tuple[LayerProfile, ...]:

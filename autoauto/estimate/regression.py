@@ -43,7 +43,7 @@ MAX_CORRECTED_NEED = 0.99
 """Corrected sums are used only if, at the upper end of the interval, they need at most this share of what plain sums
 need there."""
 Factors = Mapping[str, float]
-"""By class of layer or `RangeFeature`; no operator has the name of a feature, since they begin with a capital."""
+"""Factor by class of layer or `RangeFeature`. No class has the name of a feature: operators begin with a capital."""
 
 
 class TrainingRow(NamedTuple):

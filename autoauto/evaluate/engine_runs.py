@@ -55,7 +55,7 @@ class EngineRun:
 
     @property
     def commands(self) -> tuple[ReplicaCommand, ...]:
-        """Of the replicas, as they are stored."""
+        """Commands of the replicas, in the form in which they are stored."""
         return tuple(
             ReplicaCommand(each.command.words, each.command.environment, each.machine, each.gpus, each.command.files)
             for each in self.starts
@@ -68,7 +68,7 @@ class EngineRun:
 
     @property
     def forecast(self) -> EngineForecast:
-        """What was forecast of it."""
+        """The forecast of the configuration."""
         tokens = self.modelled.tokens
         tpot = _expected(tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s)
         ttft = _expected(tokens.ttft_s, tokens.ttft_low_s, tokens.ttft_high_s)

@@ -88,7 +88,7 @@ class Flow:
 
     @cached_property
     def pipelines(self) -> PipelineFlow:
-        """What pipelines give; raises as `costs`."""
+        """The mode of pipelines; raises as `costs`."""
         return PipelineFlow(self.plans, self._measurements)
 
     @cached_property
@@ -127,7 +127,7 @@ class Flow:
 
     @property
     def target(self) -> Target:
-        """What prices or runs the model."""
+        """The target, which prices or runs the model."""
         return self.setting.target
 
     @property
@@ -182,7 +182,7 @@ class Flow:
 
     @property
     def pools(self) -> tuple[int, ...]:
-        """Of how many pools of servers a search looks for configurations; one but where the target says more."""
+        """The numbers of pools of servers that a search tries; one pool, unless the target says more."""
         return getattr(self.target, "pools", (1,))
 
     @property

@@ -120,7 +120,7 @@ def _target(read: Iterable[tuple[str | None, RecordedProfile]]) -> ProfileTarget
 
 
 def _joined_sizes(kind: str | None, profiles: Sequence[RecordedProfile]) -> RecordedProfile:
-    """One profile of the batch sizes of several files."""
+    """Join the profiles of one kind, each of other batch sizes."""
     layers: dict[int, Layers] = {}
     for profile in profiles:
         for size, each in profile.layers_at.items():

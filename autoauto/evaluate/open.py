@@ -101,7 +101,7 @@ def load_flow(
 
 
 class Objects(NamedTuple):
-    """What Python gives in place of names and files: None where a `Problem` has the name."""
+    """Objects that Python gives in place of names and files; None where a `Problem` has the name."""
 
     model: OnnxModel | LayerGraph | None = None
     cluster: Mapping[str, object] | Cluster | None = None

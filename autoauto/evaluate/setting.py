@@ -1,4 +1,4 @@
-"""What all configurations of a flow have in common: `Setting`."""
+"""A model, its devices and how it is estimated, for all configurations of a flow: `Setting`."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Setting:
 
     @property
     def modes(self) -> tuple[type[Mode], ...]:
-        """In which the target runs a model, the one without options first."""
+        """The modes in which the target can run a model; the first is the default."""
         if isinstance(self.target, ServesDecoder):
             return (Generation,)
         modes: list[type[Mode]] = [Inference]
@@ -145,7 +145,7 @@ class Setting:
 
     @property
     def period_of_devices(self) -> Period:
-        """What the devices do at the same time."""
+        """Which transfers and computations of the devices happen at the same time."""
         return self.traits.period if self.period is None else self.period
 
     @property
@@ -160,12 +160,12 @@ class Setting:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed of the model, and what one should know about the target's numbers, one sentence each."""
+        """Sentences on the assumptions of the model, and on the numbers of the target."""
         notes: tuple[str, ...] = getattr(self.target, "notes", ())
         return (*self.graph.notes, *notes)
 
     def needs(self, session: Session) -> str:
-        """What a session needs besides the model (`ServesDecoder.needs`), or an empty text."""
+        """The files that a session needs besides the model (`ServesDecoder.needs`), or an empty text."""
         return self.target.needs(session) if isinstance(self.target, ServesDecoder) else ""
 
     @property

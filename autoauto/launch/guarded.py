@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class GuardTask(NamedTuple):
-    """What a guard runs.
+    """The task of a guard: an engine to run.
 
     Attributes:
         words: of the engine, with "{port}" for the port.

@@ -1,4 +1,4 @@
-"""What starts engines: `EngineLauncher`, and engines that run: `RunningEngines`. A way to start them is a file."""
+"""Ways to start engines, `EngineLauncher`, each in a file, and engines that run: `RunningEngines`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunningEngines(Protocol):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Of the replicas, or of what shares requests out among them."""
+        """URLs of the replicas, or of one balancer in front of them."""
 
     def fault(self, timeout_s: float = 0.0) -> EngineFault | None:
         """Why one of them has ended, now or within a time; None while all run, and where nobody can say."""

@@ -172,7 +172,7 @@ class RunningLoad:
             self._states.append(state)
 
     def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
-        """What was measured.
+        """Compute the measurement of the load.
 
         Args:
             url: of the server.

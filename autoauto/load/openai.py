@@ -57,7 +57,7 @@ class EventStream:
 
 @dataclass(slots=True)
 class StreamedAnswer:
-    """What came of one request; times are of `perf_counter`.
+    """The answer to one request; times are of `perf_counter`.
 
     Attributes:
         sent_s: when it was sent.
@@ -154,7 +154,7 @@ class OpenAiEndpoint:
         return answer
 
     async def n_tokens_of(self, prompt: str) -> int:
-        """What the server counts in a prompt.
+        """The number of tokens that the server counts in a prompt.
 
         Raises:
             MeasurementsFailed: it did not answer.

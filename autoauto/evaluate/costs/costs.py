@@ -1,4 +1,4 @@
-"""What pipelines ask of `LayerwiseCosts`: `pipeline_table`, `shared_cycles`."""
+"""The costs of pipelines, from those of ranges of layers: `pipeline_table`, `shared_cycles`."""
 
 from __future__ import annotations
 

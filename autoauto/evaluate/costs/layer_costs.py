@@ -47,7 +47,7 @@ class EndBytes(NamedTuple):
 
 
 class LayersSummary(NamedTuple):
-    """What is known of a profile without reading it.
+    """A digest and the ends of a profile, which need not be read for them.
 
     Attributes:
         digest: of what all layers cost.
@@ -97,7 +97,7 @@ class LayerProfiles:
         return self._first_sessions.of((common, self.summary(options, progress).digest), lambda: options.session)
 
     def summary(self, options: CompileOptions, progress: Progress | None = None) -> LayersSummary:
-        """What forecasts that are stored need of the profile; it is stored, too."""
+        """The summary of a profile, by which forecasts are stored; it is stored, too."""
 
         def summary() -> LayersSummary:
             return LayersSummary.of(self.layers(options, progress).layers)
@@ -133,7 +133,7 @@ class LayerwiseCosts(ABC):
 
     @property
     def forecasts(self) -> StoredForecasts:
-        """Where forecasts that were made before are stored."""
+        """The store of forecasts that were made before."""
         return self._profiles.forecasts
 
     def cost_key(self, knobs: Knobs) -> object:
@@ -169,7 +169,7 @@ class LayerwiseCosts(ABC):
         """The bytes of the model's inputs and outputs."""
 
     def whole_plan(self, knobs: Knobs) -> Plan | None:
-        """One device that runs the whole model, where no layer is needed to know it; None where layers tell.
+        """The plan of the whole model on one device, if no layer need be measured for it; else None.
 
         Raises:
             Infeasible: it needs more memory than the device has.
@@ -304,7 +304,7 @@ class LayerwiseCosts(ABC):
         return profile, table
 
     def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
-        """What layers exchange where any device reaches any other."""
+        """The tensors that layers exchange, where any device reaches any other; None on a line."""
         setting = self.setting
         if setting.cluster.topology is Topology.LINE:
             return None

@@ -40,7 +40,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
 
 MAX_SPEED_UP = 1.1
-"""Of several cores over one, relative to their number: together they hold more of a model in their caches."""
+"""Largest speed-up of several cores over one, relative to their number: together they have more cache for a model."""
 
 
 class _Working(NamedTuple):

@@ -133,7 +133,7 @@ class ModeFlow(ABC):
 
 
 class Planned(Protocol):
-    """What is known of plans before another is made."""
+    """The plans that were made before."""
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
         """Whether plans of a configuration of training are known, and none has a step below `cycles`."""

@@ -55,7 +55,7 @@ class PhasedFlow(ModeFlow):
 
     @override
     def fits(self, knobs: Knobs) -> bool:
-        """Where a layer does not fit alone, nothing else matters."""
+        """Know sooner that nothing fits, where a layer does not fit alone."""
         try:
             same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
             key, forecasts = self.costs.cost_key(same), self.costs.forecasts

@@ -92,7 +92,7 @@ class StepEnds:
         return tuple(passes + streaming + host_cycles for passes, streaming in parts)
 
     def cycles_of_more_gradients(self, knobs: Knobs, plan: Plan) -> tuple[int, int]:
-        """By how many cycles, and bytes of gradients, the device with most exceeds that with fewest at a step's end."""
+        """Compare the devices with most and with fewest gradients: cycles between their ends of a step, and bytes."""
         n_bytes = _gradient_bytes(plan)
         most, fewest = n_bytes.index(max(n_bytes)), n_bytes.index(min(n_bytes))
         all_reduce, update = self.all_reduce_cycles(knobs, plan), self.update_cycles(knobs, plan)
@@ -167,7 +167,7 @@ def _gradient_bytes(plan: Plan) -> list[int]:
 
 
 def _by_device(plan: Plan, prefix: IntArray) -> list[int]:
-    """What the layers of every device add up to."""
+    """The sum over the layers of every device, from running sums over all layers."""
     sums = [0] * plan.n_devices
     for stage in plan.stages:
         sums[stage.device] += int(prefix[stage.layers.stop] - prefix[stage.layers.start])

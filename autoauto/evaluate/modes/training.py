@@ -149,7 +149,7 @@ class TrainingFlow(StageFlow):
         return memory
 
     def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes[int]:
-        """What a stage compiled whole holds, with the optimizer's state and its update; its stash entry."""
+        """The memory of a stage compiled whole, with the optimizer's state, its update, and a stash entry."""
         setting = self.costs.setting
         layers = self.costs.profile(setting.options(knobs, stage.device)).layers
         alone = compiled_stage(compiled, layers[stage.layers.start].input_bytes, recompute=stage.recomputes)

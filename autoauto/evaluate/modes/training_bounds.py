@@ -37,7 +37,7 @@ from autoauto.space.modes.mode import Recompute
 
 
 class AllLayers(NamedTuple):
-    """What all layers of a model need in training, whatever the stages.
+    """The needs of all layers of a model in training, whatever the stages.
 
     Attributes:
         work_cycles: to compute them for one micro-batch on the fastest device.
@@ -126,7 +126,7 @@ class TrainingBounds:
 
 
 def all_layers(costs: LayerwiseCosts, knobs: Knobs) -> AllLayers:
-    """What all layers need in training, whatever the stages."""
+    """Sum up the needs of all layers in training, whatever the stages."""
     setting = costs.setting
     profile, table = costs.ranges(knobs, costs.correction(knobs))
     work_cycles = int(table.compute_prefix_cycles[-1])
@@ -153,7 +153,7 @@ def all_layers(costs: LayerwiseCosts, knobs: Knobs) -> AllLayers:
 
 
 def _min_transfer_cycles(layers: AllLayers, knobs: Knobs) -> float:
-    """What some device transfers at least for every micro-batch while none computes; 0 where transfers overlap."""
+    """Lower bound of the transfer cycles of a micro-batch while no device computes; 0 where transfers overlap."""
     if not layers.waits_for_transfers:
         return 0.0
     n_each, p = knobs.mode.stages_per_device, knobs.n_ipu
@@ -163,7 +163,7 @@ def _min_transfer_cycles(layers: AllLayers, knobs: Knobs) -> float:
 
 
 def _min_bytes(layers: AllLayers, knobs: Knobs) -> float:
-    """What the fullest device needs at least."""
+    """Lower bound of the bytes of the fullest device."""
     if knobs.mode.recompute:  # of its activations a stage may hold the segment between two checkpoints only
         return layers.held_bytes / knobs.n_ipu
     moments = in_flight_by_stage(*knobs.step)

@@ -56,7 +56,7 @@ class PipelineFlow(ModeFlow):
 
     @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """In training the whole step, of the slowest replica."""
+        """Simulate the stages of a plan; in training the whole step, of the slowest replica."""
         return self.plans.mode(knobs).timeline(knobs, plan)
 
     @override

@@ -33,7 +33,7 @@ WORTH_BALANCING = 0.01  # share of a step by which ends of devices differ from w
 PARTS_OF_ENDS = (1 / 3, 2 / 3, 1)  # that they balance: the slowest device of a step need not be that of its end
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
 Devices = int | tuple[int, ...]
-"""Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
+"""Devices of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
 _Planned = dict[Devices, tuple[tuple[Correction, ...], BoundedPlan | Infeasible]]
 """By the devices of a pipeline: the corrections that it was planned with, and the plan, or why there is none."""
 _PlanParts = tuple[Plan, int | float, int | float | None]
@@ -210,7 +210,7 @@ class Plans:
         yield from self._at(knobs, even_partitions)
 
     def by_count(self, knobs: Knobs) -> Iterator[Plan]:
-        """Those of `even` that have about as many blocks a stage."""
+        """Yield the plans of `even` that have about as many blocks a stage."""
         return self._at(knobs, partitions_by_count)
 
     def _at(
@@ -270,7 +270,7 @@ class Plans:
         return self.on_all_replicas(knobs, best_by_period(table, knobs).plan)
 
     def on_all_replicas(self, knobs: Knobs, plan: Plan) -> Plan:
-        """The same plan of a pipeline for all replicas.
+        """Put one plan of a pipeline on the devices of all replicas.
 
         Raises:
             Infeasible: there are too few devices.

@@ -38,7 +38,7 @@ Sizes = tuple[int, ...]
 
 
 class StagePosition(NamedTuple):
-    """Where a stage stands.
+    """The position of a stage in its pipeline.
 
     Attributes:
         kind: of its GPUs, counted in the cluster.
@@ -78,7 +78,7 @@ class PositionCosts(NamedTuple):
 
     @property
     def n_kinds(self) -> int:
-        """Of blocks."""
+        """Number of kinds of blocks."""
         return len(self.sequence_bytes)
 
     @property
@@ -88,22 +88,22 @@ class PositionCosts(NamedTuple):
 
     @property
     def cache_bytes(self) -> FloatArray:
-        """What sequences hold in a block, shape (kinds, batch sizes)."""
+        """Bytes of the keys and values of all sequences in a block, shape (kinds, batch sizes)."""
         return np.asarray(np.round(self.sequence_bytes[:, None] * self.n_sequences))
 
     @property
     def reserve_bytes(self) -> FloatArray:
-        """What an engine leaves free for every block, of the same shape."""
+        """Bytes that an engine leaves free for every block, of the same shape."""
         return np.asarray(np.round((self.rule.kv_factor - 1.0) * (self.sequence_bytes[:, None] * self.n_sequences)))
 
     @property
     def block_bytes(self) -> FloatArray:
-        """What a GPU holds for every block, shape (kinds, batch sizes)."""
+        """Bytes that a GPU holds for every block, shape (kinds, batch sizes)."""
         return np.asarray(self.weight_bytes[: self.n_kinds, None] + self.cache_bytes + self.reserve_bytes)
 
     @property
     def usable_bytes(self) -> FloatArray:
-        """What blocks may fill, shape (batch sizes,)."""
+        """Bytes that blocks may fill, shape (batch sizes,)."""
         return np.asarray(self.limit_bytes - self.rule.fixed_bytes - self.weight_bytes[self.n_kinds :].sum())
 
     def base_s(self, n_prompts: FloatArray) -> FloatArray:
@@ -112,7 +112,7 @@ class PositionCosts(NamedTuple):
         return np.asarray(decode + n_prompts * prompt + self.send_s)
 
     def blocks_s(self, n_prompts: FloatArray) -> FloatArray:
-        """What a block adds to a mean step, shape (kinds, batch sizes)."""
+        """Seconds that a block adds to a mean step, shape (kinds, batch sizes)."""
         return np.asarray(self.decode_s[: self.n_kinds] + n_prompts * self.prompt_s[: self.n_kinds])
 
     def steps(self, n_blocks: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -134,7 +134,7 @@ class PositionCosts(NamedTuple):
         return max(0.0, float(usable / self.rule.kv_factor / (n_blocks * self.sequence_bytes).sum()))
 
     def memory_bytes(self, n_blocks: IntArray, index: int) -> dict[str, int]:
-        """What a GPU holds at one batch size for so many blocks, shape (kinds,), by category."""
+        """Bytes that a GPU holds at one batch size for `n_blocks`, shape (kinds,), by category."""
         weights = self.weight_bytes
         return {
             WEIGHTS: int(weights[self.n_kinds :].sum() + (n_blocks * weights[: self.n_kinds]).sum()),
@@ -221,7 +221,7 @@ class ServingCosts:
         return requests_of(knobs)._replace(speculation=self.target.speculation, cached_share=cached_share)
 
     def factors(self, knobs: Knobs) -> list[Factors]:
-        """By what times of every kind are multiplied."""
+        """The factors on the times of every kind of GPUs."""
         of = session_of(knobs), knobs.n_ipu, requests_of(knobs)
         return [self.target.factors(system_of(device), *of) for device in self.kinds(knobs)]
 

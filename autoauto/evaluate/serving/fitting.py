@@ -27,7 +27,7 @@ _MAX_STORED = 1024
 
 
 class Need(NamedTuple):
-    """What must fit.
+    """A configuration whose model must fit its GPUs.
 
     Attributes:
         decoder: what is served.
@@ -49,7 +49,7 @@ class Need(NamedTuple):
 
     @property
     def n_gpus(self) -> int:
-        """Of a replica."""
+        """GPUs of a replica."""
         return self.n_stages * self.serving.n_gpus
 
     @property
@@ -85,7 +85,7 @@ class Need(NamedTuple):
         return not blocks
 
     def _block_bytes(self, alike: Decoder, n_in_flight: int, rule: MemoryRule) -> float:
-        """What a GPU holds for a block of a kind."""
+        """Bytes that a GPU holds for a block of a kind."""
         cache = block_cache_bytes(alike, self.serving, self.requests.max_length) * n_in_flight
         return block_weight_bytes(alike, self.serving) + rule.kv_factor * cache
 

@@ -52,7 +52,7 @@ from autoauto.targets.gpu.calibration import HELD
 _OF_PLANS = {*RESULT_NAMES} - {"samples_per_s", "latency_s", *NAMES_OF_GENERATION}
 """The names of results that forecasts without plans do not have."""
 _N_NUMBERS = 12
-"""Of replicas that are tried in every window of a trace."""
+"""Numbers of replicas that are tried in every window of a trace."""
 _N_HALVINGS = 8
 """Until a probability is known to half a percent."""
 
@@ -108,7 +108,7 @@ class ServingFlow(ModeFlow):
 
     @override
     def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
-        """What some replicas do not serve is not tried with fewer of them."""
+        """Windows that some replicas do not serve are not tried with fewer."""
         if self._open is None or self.window_s is None or session_of(knobs).prefill is not None:
             return ()
         holding: BoolArray | None = None
@@ -381,5 +381,5 @@ def _preference(trial: Trial) -> tuple[bool, float, float]:
 
 
 def _numbers(trial: Trial) -> dict[str, float]:
-    """What constraints may name of a trial without plans."""
+    """The numbers of a trial without plans that constraints may name."""
     return {**numbers(trial.knobs), **trial.result.values, **trial.result.derived}

@@ -38,7 +38,7 @@ _NORMAL = NormalDist()
 
 
 class EngineChoice(NamedTuple):
-    """What of a configuration of engines tells the error of a ratio.
+    """The choices of a configuration of engines on which the error of a ratio depends.
 
     Attributes:
         engine: its name.
@@ -61,7 +61,7 @@ class EngineChoice(NamedTuple):
 
     @staticmethod
     def of(knobs: Knobs) -> EngineChoice:
-        """That of a configuration that generates text."""
+        """The choice that a configuration of engines makes."""
         values = knobs.values
         formats = tuple(str(values[name]) for name in ("precision", "kv_cache_precision"))
         group = tuple(int(values[name]) for name in ("tensor_parallel", "expert_parallel", "attention_data_parallel"))

@@ -1,4 +1,4 @@
-"""What forecasts make of measured rows: `forecast_of`, `ratio_of`, and targets `with_measured_rows`."""
+"""Forecasts of measured rows, and how far off they are: `forecast_of`, `ratio_of`, `with_measured_rows`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FORMATS_OF_PACKAGE = {
 _FP8_CACHES = (WeightFormat.FP8, WeightFormat.NVFP4)
 """Rows of the package do not name the format of the KV cache: checkpoints in these formats have scales for fp8."""
 _OF_CLIENTS = "silicon_concurrency="
-"""In the source of rows of [inferencemax]."""
+"""Words in the source of rows of [inferencemax]."""
 _MOST_TIMES = 100
 """How far a measured value may be from its forecast: milliseconds for seconds are 1,000 times as much."""
 
@@ -207,7 +207,7 @@ def _even(n_blocks: int, n_stages: int) -> tuple[int, ...]:
 
 
 def forecast_of(row: Row, decoder: Decoder) -> Rates:
-    """What the tables say of a row of a decoder.
+    """The rates that the tables forecast for a row of a decoder.
 
     Raises:
         BadInput: as `replicas_of`.
@@ -237,7 +237,7 @@ def n_clients_of(row: Row) -> int:
 
 
 def group_of_row(row: Row, decoder: Decoder) -> Group:
-    """What shares a factor with a row of a decoder; raises as `replicas_of`."""
+    """The group of rows that share a factor with this one; raises as `replicas_of`."""
     serving = replicas_of(row, decoder).serving
     family = family_of(decoder)
     if row.has_pools:
@@ -286,7 +286,7 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
 
 
 class Calibrated(NamedTuple):
-    """What rows say of one decoder.
+    """The factors that measured rows give one decoder.
 
     Attributes:
         calibration: the factors.
@@ -360,7 +360,7 @@ def _same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> Decode
 
 
 def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str, ...]:
-    """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
+    """Sentences on the assumptions of forecasts for some systems, and on the factors of measured rows."""
     unmeasured = [engine.title for engine in ENGINES.values() if engine.measured.stage_error == NOT_MEASURED]
     assumed = (
         f"intervals hold {100 * INTERVAL:.0f} % of measured rows",
@@ -383,7 +383,7 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
 
 
 def _factors_text(factors: Factors, group: Group) -> str:
-    """What rows made of the forecasts of a group."""
+    """A sentence on the factors that measured rows gave a group."""
     parts: list[str] = []
     for name, each in (("TPOT", factors.tpot), ("TTFT", factors.ttft)):
         if each.n_rows:

@@ -48,7 +48,7 @@ NO_LINK = Link(1e18, 0)
 
 
 class PipelineRates(NamedTuple):
-    """What one pipeline gives, each an array over batch sizes.
+    """The rates of one pipeline, arrays over batch sizes.
 
     Attributes:
         rates: by the tables.
@@ -126,7 +126,7 @@ class EnginePipelines:
         self._excess_bytes = np.full(self.period_s.shape, np.nan)  # of the batch sizes that were asked for
 
     def excess_bytes(self, columns: IntArray) -> FloatArray:
-        """What the fullest GPU of every row lacks at best, at some batch sizes, shape (rows, columns)."""
+        """Bytes that the fullest GPU of every row lacks at best, at some batch sizes, shape (rows, columns)."""
         missing = columns[np.isnan(self._excess_bytes[0, columns])]
         if len(missing):
             self._excess_bytes[:, missing] = self._fullest(missing).period
@@ -137,7 +137,7 @@ class EnginePipelines:
         return cuts_of(self.rows, [_filling(each, columns) for each in self._costs], self._order)
 
     def rates(self, row: int) -> PipelineRates:
-        """What a pipeline of a row gives at all batch sizes; `slowest` is a kind of GPUs."""
+        """The rates of a pipeline of a row at all batch sizes; `slowest` is a kind of GPUs."""
         return self._rates.of(row, lambda: self._made(row))
 
     def stages(self, row: int, index: int) -> list[PlacedStage]:
@@ -166,7 +166,7 @@ class EnginePipelines:
         )
 
     def _need(self, row: int, index: int) -> Need:
-        """What must fit the GPUs of a row, as if all were of its kind with the most memory."""
+        """What must fit, as if all GPUs of a row were of its kind with the most memory."""
         session = self._session
         used = [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
         device = max(used, key=lambda device: device.memory_bytes)

@@ -55,7 +55,7 @@ class StageSteps(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What one pipeline gives, each an array over batch sizes.
+    """The rates of one pipeline, arrays over batch sizes.
 
     Attributes:
         period_s: between two micro-batches at the end of the pipeline.
@@ -100,7 +100,7 @@ def rates_of(
 
 
 def of_all_ranks(rates: Rates, n_sequences: FloatArray | IntArray, of_rank: FloatArray | IntArray) -> Rates:
-    """What all ranks of the attention give, by the rates of the fullest; all ranks step together."""
+    """The rates of all ranks of the attention, by those of the fullest rank: all step together."""
     times = np.asarray(n_sequences / of_rank, dtype=np.float64)
     return rates._replace(tokens_per_s=rates.tokens_per_s * times, requests_per_s=rates.requests_per_s * times)
 
@@ -196,7 +196,7 @@ def end_at(share: float) -> End:
 
 
 class ReplicaRates(NamedTuple):
-    """What like replicas give.
+    """The rates of like replicas.
 
     Attributes:
         n_replicas: how many there are.
@@ -219,7 +219,7 @@ class ReplicaRates(NamedTuple):
         return self.rates.ttft_s * self._times([end(factors.ttft) for factors in self.factors])
 
     def tokens_per_s(self, end: End) -> FloatArray:
-        """Of all of them."""
+        """Tokens of answers of all replicas."""
         return self.n_replicas * self.rates.tokens_per_s / self._times([end(factors.tpot) for factors in self.factors])
 
     def _times(self, of_kinds: Sequence[float]) -> FloatArray:
@@ -253,7 +253,7 @@ class RatesAt(NamedTuple):
 
 
 def rates_at(replicas: Sequence[ReplicaRates], kv_cache_bytes: FloatArray, end: End = MIDDLE) -> RatesAt:
-    """What all replicas give together; times are those of the slowest."""
+    """The rates of all replicas together; times are those of the slowest."""
     return RatesAt(
         tokens_per_s=np.sum([each.tokens_per_s(end) for each in replicas], axis=0),
         tpot_s=np.max([each.tpot_s(end) for each in replicas], axis=0),

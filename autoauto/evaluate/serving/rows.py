@@ -91,7 +91,7 @@ class Row:
         return self.is_of_package and self.text("mode") != "agg"
 
     def of_pool(self, pool: str) -> Row:
-        """One of two pools, as a row of replicas that compute whole requests; `PREFILL` or `DECODE`."""
+        """The row of one of two pools, `PREFILL` or `DECODE`, as if its replicas computed whole requests."""
         own = {name.removeprefix(pool): cell for name, cell in self.cells.items() if name.startswith(pool)}
         own["replicas"] = own.get("num_workers", "")
         return Row(self.path, self.line, {**self.cells, **own, "mode": "agg"})
@@ -105,7 +105,7 @@ class Row:
         return self.cells.get(self.column(name), "")
 
     def error(self, name: str, problem: str) -> BadInput:
-        """What is wrong in a column."""
+        """The error of a cell: its file, line and column, and the problem."""
         return BadInput(f"{self.path}, line {self.line}, column {self.column(name)}: {problem}")
 
     @contextmanager
@@ -153,7 +153,7 @@ class Row:
 
 
 class Measured(NamedTuple):
-    """What was measured of a configuration; None where it was not."""
+    """Measured times and throughput of a configuration; None where one was not measured."""
 
     tpot_s: float | None
     ttft_s: float | None
@@ -225,7 +225,7 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def measured_of(row: Row) -> Measured:
-    """What was measured of a row.
+    """The measurements of a row.
 
     Raises:
         BadInput: nothing, or a number that cannot be.

@@ -61,7 +61,7 @@ class LikeReplicas:
 
     @cached_property
     def excess_bytes(self) -> FloatArray:
-        """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
+        """Bytes that the fullest GPU lacks at best, by batch size; 0 where it fits, or memory is not the reason."""
         excess, unfit = np.zeros(len(self.rows)), np.flatnonzero(self.rows < 0)
         if len(unfit):
             lacking = np.where(self.is_free[:, unfit], self.pipelines.excess_bytes(unfit), np.inf).min(axis=0)
@@ -78,7 +78,7 @@ class LikeReplicas:
 
     @cached_property
     def rates(self) -> PipelineRates:
-        """Of one of them, by batch size."""
+        """The rates of one replica, by batch size."""
         used = [int(row) for row in np.unique(self.rows) if row >= 0] or [0]
         every = [self.pipelines.rates(row) for row in used]
         # Of each batch size the numbers of its row; where none fits, those of any row, which nobody reads.
@@ -93,11 +93,11 @@ class LikeReplicas:
 
 
 class HasRates(ABC):
-    """What gives rates at any end of the intervals."""
+    """Servers whose rates are known at any end of the intervals."""
 
     @abstractmethod
     def at(self, end: End) -> RatesAt:
-        """What all servers give together, by batch size, at an end of the intervals."""
+        """The rates of all servers together, by batch size, at an end of the intervals."""
 
     @cached_property
     def rates(self) -> RatesAt:
@@ -135,7 +135,7 @@ class Way(HasRates):
 
     @cached_property
     def excess_bytes(self) -> FloatArray:
-        """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
+        """Bytes that the fullest GPU lacks at best, by batch size; 0 where it fits, or memory is not the reason."""
         return np.asarray(np.max([like.excess_bytes for like in self.replicas], axis=0))
 
     @override

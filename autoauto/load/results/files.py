@@ -16,7 +16,7 @@ from autoauto.load.results.figures import LoadFigures
 from autoauto.records.errors import BadInput
 
 MAX_DISAGREEMENT = 0.1
-"""By how much tokens/s may differ from requests/s times tokens, relative, before it is said."""
+"""Relative difference of tokens/s and requests/s times tokens from which on a note says so."""
 
 
 def read_results(path: Path) -> list[LoadFigures]:

@@ -142,11 +142,11 @@ class LiveFlow(ModeFlow):
         self._references.faults.check(knobs)
 
     def _memory(self, knobs: Knobs) -> dict[str, int]:
-        """Of one server."""
+        """Estimated bytes of one server, by category."""
         return self._target.memory_bytes(knobs.session, knobs.batch_size, requests_of(knobs))
 
     def _needed_bytes(self, knobs: Knobs) -> int:
-        """Of all servers of a configuration."""
+        """Estimated bytes of all servers of a configuration."""
         return knobs.replicas * sum(self._memory(knobs).values())
 
     @property

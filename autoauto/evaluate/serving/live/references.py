@@ -33,7 +33,7 @@ N_SINGLE = 3
 
 
 class ReferenceScale(NamedTuple):
-    """What configurations have in common that are compared with one reference."""
+    """The properties that a configuration shares with its reference."""
 
     session: Session
     replicas: int

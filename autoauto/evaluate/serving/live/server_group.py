@@ -101,7 +101,7 @@ class ServerGroup:
         )
 
     def _all_measured(self, n_clients: int, output_tokens: int) -> list[TokenMeasurement]:
-        """What the clients of every server saw, at the same time."""
+        """Put loads on all servers at the same time, and return the measurement of each."""
         n_servers, loads = len(self._servers), []
         with ThreadPoolExecutor(n_servers) as threads:
             for number, server in enumerate(self._servers):
@@ -115,7 +115,7 @@ class ServerGroup:
                 raise
 
     def _measured(self, server: LiveServer, n_clients: int, output_tokens: int, seed: int) -> TokenMeasurement:
-        """What the clients of one server saw."""
+        """Put a load on one server, and return what its clients measured."""
         load = TokenLoad(
             n_clients=n_clients,
             input_tokens=self._requests.input_tokens,

@@ -205,7 +205,7 @@ def _room(ways: ReplicaWays, knobs: Knobs, sizes: Sequence[int], *, is_shared: b
 
 
 def _sessions(values: Values) -> Iterator[GpuSession]:
-    """What both pools share: engine, formats, tokens of a step."""
+    """Sessions with the values that both pools share: engine, formats, tokens of a step."""
     names = [name for name in ("engine", "precision", "kv_cache_precision", "max_batched_tokens") if name in values]
     for picks in product(*(values[name] for name in names)):
         given = zip(names, picks, strict=True)
@@ -266,7 +266,7 @@ def _alone(ways: ReplicaWays, knobs: Knobs, sizes: Sizes) -> Iterator[tuple[int,
 
 
 def _best_kinds(kinds: Sequence[_Kind]) -> list[_Kind]:
-    """Those that no other of as many GPUs beats in both rate and latency."""
+    """The kinds that no other of as many GPUs beats in both rate and latency."""
     by_size: dict[int, list[_Kind]] = defaultdict(list)
     # In the order of falling rates a kind is worth something if it is quicker than all before.
     for kind in sorted(kinds, key=lambda kind: (-kind.per_s, kind.latency_s)):

@@ -26,11 +26,11 @@ from autoauto.records.costs.traffic import Requests
 from autoauto.records.units import FloatArray
 
 _SHARES = np.linspace(0.0, 1.0, 9)
-"""Of the largest price of a token, of which the best is taken."""
+"""Shares of the largest price of a token that are tried; the best is taken."""
 
 
 class _Work(NamedTuple):
-    """What every request asks of steps, each of shape (requests,).
+    """The work of every request, each an array of shape (requests,).
 
     Attributes:
         n_steps: in which it decodes.

@@ -25,7 +25,7 @@ _STEP = 1.03
 """Between the highest rate and the lowest that is too high."""
 _N_LINES, _N_POINTS = 4, 8
 MAX_REQUESTS = 320_000
-"""Of all simulations together, about: with more there are fewer lines, and with too many for a line there is none."""
+"""Most requests of all simulations together: with more there are fewer lines, or none."""
 
 
 def rate_curves(

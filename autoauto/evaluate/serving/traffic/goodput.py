@@ -21,7 +21,7 @@ from autoauto.records.units import BoolArray, IntArray
 RATE_STEP = 1.01
 """Between the highest rate that keeps bounds and the lowest that was seen to break one."""
 _LOWEST_SHARE = 1 / 256
-"""Of the rate of the closed loop; a configuration that breaks bounds at less has no such rate."""
+"""Lowest rate that is tried, as a share of that of the closed loop."""
 _N_DOUBLINGS = 6
 
 
@@ -47,7 +47,7 @@ class OpenLoad:
         self._cached: dict[End, IntArray] = {}
 
     def at(self, rate_per_s: float, end: End) -> TrafficResult:
-        """What they give at a rate, at an end of the intervals.
+        """Percentiles, throughput and queues at a rate, at an end of the intervals.
 
         Raises:
             Infeasible: a replica's KV cache does not hold the longest request, or nothing fits.
@@ -72,7 +72,7 @@ class OpenLoad:
         return about * largest / of_window
 
     def by_window(self, rate_per_s: float, end: End, among: BoolArray | None) -> Iterator[TrafficResult | None]:
-        """What they give in each window of a trace by itself; None where it has no requests or is not among the asked.
+        """The results of each window of a trace by itself; None if it has no requests or is not among the asked.
 
         Raises:
             Infeasible, Unsupported: as `at`.
@@ -153,7 +153,7 @@ def windows_of(requests: Requests, n_windows: int) -> list[IntArray]:
 
 
 def worst_of(requests: Requests, served: Served, n_windows: int) -> TrafficResult:
-    """What was served, with the longest of each percentile over windows, and the queue that grows fastest in one."""
+    """The result of a load, with each percentile that of its worst window, and the fastest growth of a queue."""
     whole = result_of(requests, served)
     chosen = [window for window in windows_of(requests, n_windows) if len(window)]
     results = [result_of(requests.chosen(window), served.chosen(window)) for window in chosen]

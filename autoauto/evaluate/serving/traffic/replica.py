@@ -119,7 +119,7 @@ class AnswerTimes(NamedTuple):
 
 
 class StepTimes:
-    """What steps of a replica take, from its tables, looked up in plain lists: one value at a time."""
+    """The times of a replica's steps, looked up in its tables as plain lists: one value at a time."""
 
     def __init__(self, steps: Steps, n_sequences: int) -> None:
         self._lengths: list[float] = steps.lengths.tolist()
@@ -142,7 +142,7 @@ class StepTimes:
         return times[right - 1] + slope * (length - lengths[right - 1]), slope, lengths[right]
 
     def prompts(self, n_verified: int, parts: list[tuple[int, int]]) -> float:
-        """What parts of prompts, each with the tokens before it, add to a step with other tokens."""
+        """Seconds that parts of prompts, each with the tokens before it, add to a step with other tokens."""
         n_side_by_side = min(self._n_ranks, len(parts))
         n_of_parts = sum(part for part, _ in parts) / n_side_by_side
         n_decoded = n_verified / (self._n_ranks * self._n_stages)

@@ -27,17 +27,17 @@ from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.tables import Serving, open_tables
 
 _SIZES_A_DOUBLING = 4
-"""Of the grids over sequences and tokens, between whose points times are interpolated."""
+"""Points a doubling of the grids over sequences and tokens, between which times are interpolated."""
 _DENSE_SIZES = 16
-"""Up to which every number is asked for."""
+"""Up to this number a grid has every one."""
 
 
 _MAX_STEPS = 256
-"""Of which the tables are kept."""
+"""Tables that are cached."""
 
 
 class StageBlocks(NamedTuple):
-    """What a stage of a pipeline computes.
+    """The blocks of a stage of a pipeline, and its GPUs.
 
     Attributes:
         serving: on which GPUs, and how.
@@ -115,7 +115,7 @@ class Grids(NamedTuple):
 
     @staticmethod
     def reaching(n_sequences: int, n_tokens: int, length: int) -> Grids:
-        """Those that reach so far or further, alike for numbers that are near, so that a search needs few."""
+        """Grids that reach so far or further: near numbers have the same grids, so that a search needs few tables."""
         return Grids(1 << (n_sequences - 1).bit_length(), n_tokens, 1 << (length - 1).bit_length())
 
 

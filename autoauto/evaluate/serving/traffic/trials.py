@@ -199,7 +199,7 @@ class OpenWay:
         return self._load.n_requests(rate_per_s)
 
     def _at(self, rate_per_s: float, end: End) -> Result:
-        """What the replicas give at a rate, at an end of the intervals."""
+        """The result at a rate, at an end of the intervals."""
         tokens = self._closed
         if self._rate_per_s is None:
             tokens = replace(tokens, tokens_per_s=rate_per_s * self._n_output)
