@@ -108,7 +108,8 @@ class PositionCosts(NamedTuple):
 
     def base_s(self, n_prompts: FloatArray) -> FloatArray:
         """A mean step without blocks, with so many prompts, shape (batch sizes,)."""
-        decode, prompt = (each[self.n_kinds :].sum(axis=0) for each in (self.decode_s, self.prompt_s))
+        decode = self.decode_s[self.n_kinds :].sum(axis=0)
+        prompt = self.prompt_s[self.n_kinds :].sum(axis=0)
         return np.asarray(decode + n_prompts * prompt + self.send_s)
 
     def blocks_s(self, n_prompts: FloatArray) -> FloatArray:
@@ -118,9 +119,8 @@ class PositionCosts(NamedTuple):
     def steps(self, n_blocks: IntArray) -> tuple[FloatArray, FloatArray]:
         """Seconds of a decode step and of a prompt of a stage of so many blocks, shape (kinds, batch sizes)."""
         n = self.n_kinds
-        decode, prompt = (
-            each[n:].sum(axis=0) + (n_blocks * each[:n]).sum(axis=0) for each in (self.decode_s, self.prompt_s)
-        )
+        decode = self.decode_s[n:].sum(axis=0) + (n_blocks * self.decode_s[:n]).sum(axis=0)
+        prompt = self.prompt_s[n:].sum(axis=0) + (n_blocks * self.prompt_s[:n]).sum(axis=0)
         return decode, prompt
 
     def step_cycles(self, n_blocks: IntArray, n_prompts: float, index: int) -> int:
@@ -156,9 +156,12 @@ def position_costs(
         rule: what a GPU holds besides weights and KV cache.
         limit_bytes: what it may hold.
     """
-    ends = [*([0] * position.is_first), *([-2, -1] * position.is_last)]
     kinds = layers.kind_rows
-    rows = [*kinds, *ends]
+    rows = list(kinds)
+    if position.is_first:
+        rows.append(0)  # embedding
+    if position.is_last:
+        rows += [-2, -1]  # norm and head
     weights = np.round(layers.weight_bytes[rows]).astype(np.int64)
     if layers.is_tied and position.is_first and position.is_last:
         weights = weights[:-1]  # one stage has one table
@@ -182,6 +185,7 @@ def blocks_of_kinds(order: Sequence[int], n_blocks: IntArray) -> IntArray:
     [[1, 0], [1, 2]]
     """
     is_kind = np.array(order)[:, None] == np.arange(1 + max(order))
+    # How many blocks of every kind come before a block; a stage has the difference of its two ends.
     before = np.concatenate([np.zeros((1, is_kind.shape[1]), dtype=np.int64), is_kind.cumsum(axis=0)])
     stops = n_blocks.cumsum(axis=0)
     return np.asarray(np.moveaxis(before[stops] - before[stops - n_blocks], -1, 1))
@@ -276,7 +280,7 @@ def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> Non
     of_rank = int(session.of_rank((knobs.batch_size,))[0])
     n_sequences = rules.n_counted_sequences(of_rank, knobs.n_ipu)
     if n_sequences * n_each > session.max_batched_tokens:
-        each = f", of {n_each} tokens each" * (speculation.draft_tokens > 0)
+        each = f", of {n_each} tokens each" if speculation.draft_tokens else ""
         raise Unsupported(
             f"{session.engine} needs max_batched_tokens of at least its {n_sequences:,} sequences{each}, "
             f"got {session.max_batched_tokens:,}; try a smaller batch_size"

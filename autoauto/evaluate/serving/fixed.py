@@ -82,8 +82,13 @@ class FixedReplicas:
         of_rank = self.serving.split.of_rank(b)
         n_blocks = np.tile(self._of_kinds[:, :, None], len(b))
         made = pipeline_rates(
-            *(self.stages(n_sequences), n_blocks, of_rank.astype(np.float64), self.requests, self.engine),
-            *(self.n_max_batched_tokens, self.arrivals),
+            self.stages(n_sequences),
+            n_blocks,
+            of_rank.astype(np.float64),
+            self.requests,
+            self.engine,
+            self.n_max_batched_tokens,
+            self.arrivals,
         )
         rates = of_all_ranks(made.rates, b, of_rank)
         return rates._replace(
@@ -129,9 +134,10 @@ class FixedReplicas:
         Raises:
             Unsupported: not one sequence fits, or as `layer_costs`.
         """
-        asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self.check_holds()
-        taken = min(asked, held)
+        asked = max(1, n_clients // (len(self.n_blocks) * self.n_replicas))
+        taken = min(asked, self.check_holds())
         rates = self.rates(taken)
+        # Clients beyond those that are answered wait as many times for whole answers.
         answered_s = rates.ttft_s + (self.requests.output_tokens - 1) * rates.tpot_s
         return rates._replace(ttft_s=rates.ttft_s + ((asked + self.n_beyond) / taken - 1) * answered_s)
 

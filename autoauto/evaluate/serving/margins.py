@@ -120,9 +120,8 @@ def simplest_of_tie(best: Knobs, scores: Mapping[Knobs, float]) -> Knobs:
     chosen, ties = EngineChoice.of(best), {best}
     for knobs, score in scores.items():
         choice = EngineChoice.of(knobs)
-        is_simpler = choice.size != chosen.size and all(
-            own <= other for own, other in zip(choice.size, chosen.size, strict=True)
-        )
+        is_no_larger = all(own <= other for own, other in zip(choice.size, chosen.size, strict=True))
+        is_simpler = is_no_larger and choice.size != chosen.size
         if is_simpler and score > 0 and are_tied(log(scores[best] / score), chosen, choice):
             ties.add(knobs)
     return min(ties, key=lambda knobs: (EngineChoice.of(knobs).size, -scores[knobs]))

@@ -110,16 +110,18 @@ class EnginePipelines:
     def __init__(
         self, costs: ServingCosts, knobs: Knobs, sizes: Sizes, positions: Sequence[StagePosition], rows: IntArray
     ) -> None:
-        self.rows, self._requests, self._session = rows, costs.requests(knobs), session_of(knobs)
-        self._engine, self._order = costs.target.engine(self._session), costs.target.decoder.block_order
-        self._b, self._b_of_rank = np.array(sizes), self._session.of_rank(sizes).astype(np.float64)
+        self._target, self._session, self._requests = costs.target, session_of(knobs), costs.requests(knobs)
+        self._engine = costs.target.engine(self._session)
+        self._order = costs.target.decoder.block_order
+        # Batch sizes, and of them what the fullest rank of the attention has: sequences, and prompts of a mean step.
+        self._b = np.array(sizes)
+        self._b_of_rank = self._session.of_rank(sizes).astype(np.float64)
         self._n_prompts = self._b_of_rank / self._requests.n_steps
-        self._kind_names, self._devices, self._target = costs.kind_names(knobs), costs.kinds(knobs), costs.target
+        self._kind_names, self._devices = costs.kind_names(knobs), costs.kinds(knobs)
+        self.rows, self._positions = rows, positions
         self._kinds = np.array([position.kind for position in positions])
-        self._positions = positions
         self._costs = [costs.stage(knobs, position, sizes) for position in positions]
         self.kinds = [tuple(self._kind_names[kind] for kind in self._kinds[row]) for row in rows]
-        self._counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
         self._cuts = cuts_of(rows, [_times(each, self._n_prompts) for each in self._costs], self._order)
         self.period_s = self._cuts.period
         self._rates = Memo[int, PipelineRates](len(rows))
