@@ -215,6 +215,7 @@ class LayerwiseCosts(ABC):
             sizes = ()
         key = store.subject, sizes
         if key not in self._corrections:
+            # By a cost model all sessions share the samples of the common one.
             known, common = store.batch_sizes(), replace(options, session=options.session.common)
             for size in sizes:
                 if size not in known:
@@ -255,7 +256,7 @@ class LayerwiseCosts(ABC):
         cluster = setting.hardware(options.session)
         far_memory = setting.traits.runs_plans
         store.add(options, range_examples(setting.graph, profile, cluster, measured, far_memory, alone))
-        self._corrections.forget((store.subject, ()))
+        self._corrections.forget((store.subject, ()))  # the fit to all examples, which are now more
 
     def _store(self, options: CompileOptions, alone: bool = True) -> RangeStore:
         """The examples of layers that were measured `alone`, or in their model."""
@@ -289,7 +290,7 @@ class LayerwiseCosts(ABC):
         options = setting.options(knobs, device)
         key = options, knobs.weight_update, recompute
         known = self._ranges.get(key)
-        if known is not None and known[0] == correction:
+        if known is not None and known[0] == correction:  # on real devices later measurements change it
             return known[1:]
         profile = corrected(self.layers(options, progress), setting.graph, correction)
         if knobs.training:

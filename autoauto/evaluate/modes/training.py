@@ -48,7 +48,8 @@ class TrainingFlow(StageFlow):
         return self._best(last, start, progress)
 
     def _best(self, knobs: Knobs, start: int, progress: Progress | None) -> BoundedPlan:
-        plans, failures = [], []
+        plans: list[BoundedPlan] = []
+        failures: list[Infeasible] = []
         for stages in stage_tables(self.costs, knobs, progress, start):
             try:
                 plans.append(best_by_simulated_step(stages, knobs))
@@ -57,7 +58,9 @@ class TrainingFlow(StageFlow):
         if not plans:
             raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
         best = min(plans, key=lambda bounded: bounded.cost_cycles)
-        return replace(best, bound_cycles=min(best.cost_cycles, *(bounded.bound_cycles for bounded in plans)))
+        # A plan has the cuts of one of the tables, so the smallest bound holds for all plans.
+        bound_cycles = min(bounded.bound_cycles for bounded in plans)
+        return replace(best, bound_cycles=min(best.cost_cycles, bound_cycles))
 
     @override
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
@@ -65,7 +68,7 @@ class TrainingFlow(StageFlow):
         for each in with_known_state(knobs, self.costs.setting):
             plan = self._cut_at(each, partition, start)
             if plan.excess_bytes <= 0:
-                break
+                break  # states stay on the chip where they fit
         return plan
 
     def _cut_at(self, knobs: Knobs, partition: Sequence[int], start: int) -> Plan:
@@ -90,7 +93,7 @@ class TrainingFlow(StageFlow):
         """
         if len(plans) == 1:
             return plans
-        ways = []
+        ways: list[tuple[float, Mapping[int, Plan]]] = []
         for partition in dict.fromkeys(plan.partition for plan in plans.values()):
             way = {first: self.cut_at(knobs, partition, first) for first in plans}
             step_cycles = max(pipeline_step_cycles(knobs, plan) for plan in way.values())

@@ -246,6 +246,7 @@ def _waiting_for(table: CostTable, arrival_cycles: int, departure_cycles: int) -
     own_arrival_cycles, own_departure_cycles = _host_cycles(table)
     receive_cycles = table.receive_cycles + (arrival_cycles - own_arrival_cycles)
     send_cycles = table.send_cycles + (departure_cycles - own_departure_cycles)
+    # A stage at an end of the pipeline has the device's own link, so a device with another link cannot be there.
     if arrival_cycles != own_arrival_cycles:
         receive_cycles[0, 0] = MAX_EXACT
     if departure_cycles != own_departure_cycles:

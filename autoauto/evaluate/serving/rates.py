@@ -133,6 +133,7 @@ def _token_s(
     if not engine.mixes:
         between = n_prompts * (1 - arrivals.share_together(engine.host.together) / 2)
         return _cycle_s(stages, between, n_sequences, engine), np.zeros_like(n_prompts)
+    # A step has room for so many prompts; of more, requests wait before their first token, not between two.
     full = n_max_batched_tokens / requests.computed_tokens
     between = _cycle_s(stages, np.minimum(n_prompts, full), n_sequences, engine)
     whole = _cycle_s(stages, n_prompts, n_sequences, engine)
@@ -150,7 +151,7 @@ def _first_token_s(
 ) -> FloatArray:
     """From a request to its first token: its prompt through all stages, and what is before it."""
     n_steps = -(-requests.computed_tokens // n_max_batched_tokens)
-    decode = stages.decode_s * engine.mixes
+    decode = stages.decode_s * engine.mixes  # where prompts have steps of their own, these decode nothing
     own = (n_steps * decode + stages.prompt_s + stages.send_s).sum(axis=0)
     n_clients, prompt = len(stages.decode_s) * n_sequences, stages.prompt_s.max(axis=0)
 
@@ -158,6 +159,7 @@ def _first_token_s(
     n_before, n_steps_before = _first_wave(n_clients, per_step)
     first_wave = n_before * prompt + n_steps_before * decode.max(axis=0)
 
+    # Prompts of others that are computed before its own.
     queued = np.minimum(engine.host.n_behind, n_clients - 1)
     if not arrivals.are_alike:
         busy = np.minimum(_BUSIEST, n_clients / requests.n_steps * prompt / cycle_s)
