@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from autoauto.engines.command import Launch as Launch
     from autoauto.engines.command import Launcher as Launcher
     from autoauto.engines.command import Limits as Limits
+    from autoauto.engines.command import Placing as Placing
     from autoauto.engines.command import blocks_of_variable as blocks_of_variable
     from autoauto.engines.command import option_words as option_words
     from autoauto.engines.command import partition_variable as partition_variable
@@ -26,9 +27,12 @@ if TYPE_CHECKING:
     from autoauto.engines.engine import Engine as Engine
     from autoauto.engines.engine import EngineMemory as EngineMemory
     from autoauto.engines.engine import HostCosts as HostCosts
+    from autoauto.engines.engine import MeasuredRows as MeasuredRows
     from autoauto.engines.rules import ENGINE_RULES as ENGINE_RULES
     from autoauto.engines.rules import GroupSplit as GroupSplit
     from autoauto.engines.rules import Rule as Rule
+    from autoauto.engines.stand_in import KernelExceptions as KernelExceptions
+    from autoauto.engines.step_rules import StepRules as StepRules
     from autoauto.exporters.exporter import Check as Check
     from autoauto.exporters.exporter import Deployment as Deployment
     from autoauto.exporters.exporter import Exporter as Exporter
@@ -80,9 +84,11 @@ if TYPE_CHECKING:
 # The same names again: those above are for type checkers, these are imported.
 _NAMES = {
     "autoauto.engines.command": "ALL_ADDRESSES MASTER Command CommandOption CommandSyntax Launch Launcher Limits "
-    "blocks_of_variable option_words partition_variable",
-    "autoauto.engines.engine": "ConstantShare Engine EngineMemory HostCosts",
+    "Placing blocks_of_variable option_words partition_variable",
+    "autoauto.engines.engine": "ConstantShare Engine EngineMemory HostCosts MeasuredRows",
     "autoauto.engines.rules": "ENGINE_RULES GroupSplit Rule",
+    "autoauto.engines.stand_in": "KernelExceptions",
+    "autoauto.engines.step_rules": "StepRules",
     "autoauto.exporters.exporter": "Check Deployment Exporter",
     "autoauto.graph.cut": "onnx_source",
     "autoauto.profile.importers.importer": "Importer ProfiledFile",

@@ -91,7 +91,7 @@ def _answer(row: Row, calibration: Calibration) -> dict[str, object]:
         tpot_s, ttft_s, tokens_per_s = _forecast(row)
     except AutoautoError as error:
         return {"id": row.text("id"), "reason": str(error)}
-    stages_error = engine_named(row.text("engine")).stages_error(row.count("n_ipu", missing=1))
+    stages_error = engine_named(row.text("engine")).measured.stages_error(row.count("n_ipu", missing=1))
     factors = calibration.of(group_of(row)).widened(stages_error)
     return {
         "id": row.text("id"),

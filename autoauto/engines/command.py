@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from autoauto.engines.rules import GroupSplit
+from autoauto.engines.rules import GroupSplit, divisors
 from autoauto.records.costs.decoder import Speculation, WeightFormat, Workload
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import data_dir
@@ -53,7 +53,7 @@ class PoolPart(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """What an engine is told of one replica.
+    """The settings of one replica, as an engine is started with them.
 
     Attributes:
         model: its name on Hugging Face, or its folder.
@@ -246,7 +246,7 @@ def _parser(syntax: CommandSyntax) -> argparse.ArgumentParser:
 
 
 class Limits(NamedTuple):
-    """What a command says of a configuration, as the engine counts it.
+    """The limits that a command gives a configuration, as the engine counts them.
 
     Attributes:
         model: its name or folder.
@@ -314,10 +314,14 @@ class Placing:
         spans_machines: True if a replica may have GPUs of several machines, with a process on each.
         ranks_first: True if a rank of the attention has neighbouring GPUs, one after the other for its stages; else the
             ranks of a stage are neighbours.
+        splits_ranks: True if a rank of the attention may have several GPUs.
+        experts_among: the numbers of GPUs among which whole experts can be dealt in a group of so many GPUs.
     """
 
     spans_machines: bool = True
     ranks_first: bool = False
+    splits_ranks: bool = True
+    experts_among: Callable[[int], Sequence[int]] = divisors
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,21 +358,25 @@ class Launcher:
 
 
 def option_words(options: Sequence[tuple[str, object]]) -> tuple[str, ...]:
-    """Options with their values; one whose value is None is left out, one whose value is True has none.
+    """Options with their values; True is a switch without a value, and None and False are left out.
 
     >>> option_words([("--port", 8000), ("--headless", True), ("--nnodes", None)])
     ('--port', '8000', '--headless')
     """
     words: list[str] = []
     for name, value in options:
-        if value is not None:
-            words += [name] if value is True else [name, str(value)]
+        if value is True:
+            words.append(name)
+        elif value is not None and value is not False:
+            words += [name, str(value)]
     return tuple(words)
 
 
 def partition_variable(name: str, launch: Launch) -> dict[str, str]:
     """A variable with the blocks of every stage; none for one stage, which has all."""
-    return {name: ",".join(map(str, launch.blocks))} if launch.n_stages > 1 else {}
+    if launch.n_stages == 1:
+        return {}
+    return {name: ",".join(map(str, launch.blocks))}
 
 
 def blocks_of_variable(name: str, command: Command, n_stages: int) -> tuple[int, ...]:
@@ -377,8 +385,10 @@ def blocks_of_variable(name: str, command: Command, n_stages: int) -> tuple[int,
     Raises:
         BadInput: as `checked_blocks`.
     """
-    text = command.environment.get(name, "")
-    return checked_blocks(tuple(map(int, text.split(","))) if text else (), n_stages)
+    blocks: tuple[int, ...] = ()
+    if text := command.environment.get(name, ""):
+        blocks = tuple(map(int, text.split(",")))
+    return checked_blocks(blocks, n_stages)
 
 
 def checked_blocks(blocks: tuple[int, ...], n_stages: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What is true of a serving engine: `Engine`.
+"""A serving engine: `Engine`.
 
     mixes           a prompt is computed in steps that decode other sequences too   ▒▓░░░░▒▓░░
     does not        prompts first: all sequences wait for them, then decode         ▓▓▓░░░░░░░
@@ -9,15 +9,15 @@ All stages of a replica have groups of one size, since every engine is told one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import log2, sqrt
 from typing import NamedTuple
 
 from autoauto.engines.command import Launcher
 from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.load_drivers import DriverOf, driver_of
-from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule, divisors
-from autoauto.engines.stand_in import AttentionStandIn, StandIn
+from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule
+from autoauto.engines.stand_in import NO_EXCEPTIONS, KernelExceptions
 from autoauto.engines.step_rules import DEFAULT_RULES, Release, StepRules
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.units import MIB, FloatArray
@@ -54,8 +54,28 @@ NOT_MEASURED = 0.17
 pipelines of TensorRT-LLM slower than forecast, before its own costs of a stage were fitted."""
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredRows:
+    """What measured rows of an engine say of its forecasts, and how the published ones were measured.
+
+    Attributes:
+        driver_of: the load driver of a published row.
+        stage_error: how far forecasts of pipelines are off: the standard deviation of the logarithm of measured over
+            forecast times that a doubling of the stages adds.
+        contradicted: forecasts that measured rows contradict.
+    """
+
+    driver_of: DriverOf = driver_of
+    stage_error: float = NOT_MEASURED
+    contradicted: tuple[Contradiction, ...] = ()
+
+    def stages_error(self, n_stages: int) -> float:
+        """`stage_error` of so many stages; doublings err independently."""
+        return self.stage_error * sqrt(log2(n_stages))
+
+
 class NodePart(NamedTuple):
-    """What a replica has of a node.
+    """The GPUs of a node that a replica has.
 
     Attributes:
         node: counted over the cluster.
@@ -77,7 +97,7 @@ class ConstantShare:
     share: float
 
     def __call__(self, *_: int) -> float:
-        """The share."""
+        """The share, whatever the GPU."""
         return self.share
 
 
@@ -109,7 +129,7 @@ class EngineMemory(NamedTuple):
     earlier: tuple[tuple[Release, EngineMemory], ...] = ()
 
     def of(self, release: Release) -> EngineMemory:
-        """What a release holds."""
+        """The memory of a release."""
         return next((memory for before, memory in self.earlier if release < before), self)
 
     def activation_factor(self, tensor_parallel: int) -> float:
@@ -132,23 +152,13 @@ class Engine:
         kernel_times: the engine whose measured kernels stand for its own, as the package of extra gpu names it.
         mixes: True if a step computes prompts and decodes; else prompts come first and decoding waits.
         memory: what it takes and holds on a GPU.
-        contradicted: forecasts that measured rows contradict.
         host: what the host CPU adds.
-        launcher: how it is started.
+        launcher: how it is started, and how its processes stand on GPUs.
         step_rules: how requests are admitted to its steps.
         rules: what it takes of blocks, groups and formats.
         model_rules: what it takes of models besides.
-        dealt_among: the numbers of GPUs of a group among which whole experts can be dealt, by the GPUs of the group.
-        splits_attention_of_ranks: True if ranks of the attention may have several GPUs each.
-        counts_all_sequences: True if a step needs room for a token of every sequence of all micro-batches, else of one.
-        stage_error: how far forecasts of pipelines are off: the standard deviation of the logarithm of measured over
-            forecast times that a doubling of the stages adds.
-        driver_of: how published rows were measured.
-        expert_kernels: what the package of measured times calls its own kernels of experts, by format.
-        dispatch_reduces: True if the measured dispatch of tokens to experts has the all-reduce behind the attention.
-        stand_ins: measured times that are taken in place of others.
-        attention_stand_in: another engine's times of attention that are taken.
-        product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
+        kernel_exceptions: kernels whose times are not simply those of `kernel_times`.
+        measured: what measured rows say of its forecasts.
     """
 
     name: str
@@ -159,23 +169,10 @@ class Engine:
     host: HostCosts
     launcher: Launcher
     step_rules: StepRules = DEFAULT_RULES
-    stage_error: float = NOT_MEASURED
     rules: tuple[Rule, ...] = ENGINE_RULES
     model_rules: tuple[Rule, ...] = ()
-    contradicted: tuple[Contradiction, ...] = ()
-    dealt_among: Callable[[int], Sequence[int]] = divisors
-    splits_attention_of_ranks: bool = True
-    counts_all_sequences: bool = False
-    driver_of: DriverOf = driver_of
-    expert_kernels: Mapping[WeightFormat, tuple[str, ...]] = field(default_factory=dict)
-    dispatch_reduces: bool = False
-    stand_ins: tuple[StandIn, ...] = ()
-    attention_stand_in: AttentionStandIn | None = None
-    product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)
-
-    def stages_error(self, n_stages: int) -> float:
-        """`stage_error` of so many stages; doublings err independently."""
-        return self.stage_error * sqrt(log2(n_stages))
+    kernel_exceptions: KernelExceptions = NO_EXCEPTIONS
+    measured: MeasuredRows = MeasuredRows()
 
     def takes(self, decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
         """Why the engine refuses a decoder in groups of this kind and weights of this format; None if it takes them."""
@@ -192,19 +189,16 @@ class Engine:
                     return reason
         return None
 
-    def stand_in(self, system: str, weights: WeightFormat, *, of_products: bool) -> StandIn | None:
-        """Whose times are taken for products, or for split experts, of a format; None where they are its own."""
-        able = (each for each in self.stand_ins if each.is_of(system, weights))
-        return next((each for each in able if (each.products is not None) == of_products), None)
-
     def split_conflict(self, split: GroupSplit) -> str:
         """Why a group cannot have such ranks, or experts cannot be dealt so in it, or an empty text."""
-        if split.attention_data_parallel > 1 < split.tensor_parallel and not self.splits_attention_of_ranks:
+        placing = self.launcher.placing
+        has_ranks_of_several = split.attention_data_parallel > 1 and split.tensor_parallel > 1
+        if has_ranks_of_several and not placing.splits_ranks:
             return (
                 f"{self.name} has ranks of one GPU each where attention is data-parallel, got tensor_parallel "
                 f"{split.tensor_parallel}; try tensor_parallel 1"
             )
-        able = self.dealt_among(split.n_gpus)
+        able = placing.experts_among(split.n_gpus)
         if split.expert_parallel in able:
             return ""
         counts = " or ".join(map(str, able))
@@ -214,12 +208,13 @@ class Engine:
 
     def makes_conflict(self, published: WeightFormat, weights: WeightFormat) -> str:
         """Why the engine does not make weights of a published checkpoint when it loads it, or an empty text."""
-        if weights is published or (published is WeightFormat.BF16 and weights in self.launcher.makes):
+        able = list(self.launcher.makes) if published is WeightFormat.BF16 else []
+        if weights is published or weights in able:
             return ""
-        made = " or ".join(map(str, self.launcher.makes)) if published is WeightFormat.BF16 else ""
+        made = " or ".join(map(str, able)) or "nothing else"
         return (
-            f"{self.title} makes {made or 'nothing else'} of a checkpoint in {published} when it loads it, got a "
-            f"configuration in {weights}"
+            f"{self.title} makes {made} of a checkpoint in {published} when it loads it, got a configuration in "
+            f"{weights}"
         )
 
     def headroom_conflict(self, usable_share: float, gpu: str) -> str:
@@ -253,12 +248,11 @@ class Engine:
         return self.launcher.placing.spans_machines and has_order
 
     def nodes_rule(self, split: GroupSplit) -> str:
-        """Where a replica may stand, as the beginning of a sentence."""
-        ranks = " with data-parallel attention" * (split.attention_data_parallel > 1)
+        """The beginning of a sentence that says on which nodes a replica may stand."""
+        rule = f"{self.name} has the stages of a replica"
+        if split.attention_data_parallel > 1:
+            rule += " with data-parallel attention"
+        rule += " in one node"
         if self._spans_nodes(split):
-            return f"{self.name} has the stages of a replica{ranks} in one node, or as many in each of several nodes"
-        return f"{self.name} has the stages of a replica{ranks} in one node"
-
-    def n_counted_sequences(self, n_sequences: int, n_stages: int) -> int:
-        """The sequences for each of which a step needs room for a token, with `n_sequences` in a micro-batch."""
-        return n_sequences * n_stages if self.counts_all_sequences else n_sequences
+            rule += ", or as many in each of several nodes"
+        return rule

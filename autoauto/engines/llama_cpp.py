@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from autoauto.engines.command import CommandOption, CommandSyntax, option_words
+from autoauto.engines.command import CommandOption, CommandSyntax
 from autoauto.engines.metrics import MetricNames
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 
@@ -37,7 +37,7 @@ class CacheType(StrEnum):
 
     @property
     def bits(self) -> float:
-        """Of one element, its scale included.
+        """Bits of one element, its share of the scale included.
 
         >>> CacheType.F16.bits, CacheType.Q8_0.bits
         (16.0, 8.5)
@@ -54,7 +54,7 @@ class FlashAttention(StrEnum):
 
 
 class LlamaServerOptions(NamedTuple):
-    """What a server is told.
+    """The settings of a server.
 
     Attributes:
         model: the file.
@@ -83,25 +83,24 @@ class LlamaServerOptions(NamedTuple):
     port: int | None = None
 
 
-SYNTAX = CommandSyntax(
-    ("llama-server",),
-    (
-        CommandOption("-m"),
-        CommandOption("--parallel", int),
-        CommandOption("--threads", int),
-        CommandOption("--threads-batch", int),
-        CommandOption("--batch-size", int),
-        CommandOption("--ubatch-size", int),
-        CommandOption("--ctx-size", int),
-        CommandOption("--poll", int),
-        CommandOption("--flash-attn", str, tuple(FlashAttention)),
-        CommandOption("--cache-type-k", str, tuple(CacheType)),
-        CommandOption("--cache-type-v", str, tuple(CacheType)),
-        CommandOption("--port", int),
-    ),
-    takes_model=False,
+_OPTIONS = (
+    ("model", CommandOption("-m")),
+    ("n_slots", CommandOption("--parallel", int)),
+    ("n_threads", CommandOption("--threads", int)),
+    ("n_prompt_threads", CommandOption("--threads-batch", int)),
+    ("n_batch", CommandOption("--batch-size", int)),
+    ("n_ubatch", CommandOption("--ubatch-size", int)),
+    ("n_ctx", CommandOption("--ctx-size", int)),
+    ("poll", CommandOption("--poll", int)),
+    ("flash_attention", CommandOption("--flash-attn", str, tuple(FlashAttention))),
+    ("cache_type", CommandOption("--cache-type-k", str, tuple(CacheType))),
+    ("cache_type", CommandOption("--cache-type-v", str, tuple(CacheType))),
+    ("port", CommandOption("--port", int)),
 )
-"""The options that are used here [llama-server]."""
+"""The options that are used here [llama-server], each with its field of `LlamaServerOptions`."""
+_DEFAULTS = {"flash_attention": FlashAttention.AUTO, "cache_type": CacheType.F16, "port": None}
+"""Defaults of the engine, which a command leaves out."""
+SYNTAX = CommandSyntax(("llama-server",), tuple(option for _, option in _OPTIONS), takes_model=False)
 
 
 def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
@@ -109,47 +108,28 @@ def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
 
     Threads never spin: on a busy machine those that do wait for others that have no core.
     """
-    flash = None if options.flash_attention is FlashAttention.AUTO else options.flash_attention
-    cache = None if options.cache_type is CacheType.F16 else options.cache_type
-    words = option_words(
-        [
-            ("-m", options.model),
-            ("--parallel", options.n_slots),
-            ("--threads", options.n_threads),
-            ("--threads-batch", options.n_prompt_threads),
-            ("--batch-size", options.n_batch),
-            ("--ubatch-size", options.n_ubatch),
-            ("--ctx-size", options.n_ctx),
-            ("--poll", options.poll),
-            ("--flash-attn", flash),
-            ("--cache-type-k", cache),
-            ("--cache-type-v", cache),
-            ("--port", options.port),
-        ]
-    )
-    return (*SYNTAX.program, *words)
+    words = list(SYNTAX.program)
+    for field, option in _OPTIONS:
+        value = getattr(options, field)
+        if field not in _DEFAULTS or value != _DEFAULTS[field]:
+            words += [option.name, str(value)]
+    return tuple(words)
 
 
 def read_command(words: Sequence[str]) -> LlamaServerOptions:
-    """What a command of `server_command` says.
+    """Read a command of `server_command`.
 
     Raises:
         BadInput: the server would refuse it.
     """
     given = SYNTAX.parse(words)
-    return LlamaServerOptions(
-        given["-m"],
-        given["--parallel"],
-        given["--threads"],
-        given["--threads-batch"],
-        given["--batch-size"],
-        given["--ubatch-size"],
-        given["--ctx-size"],
-        FlashAttention(given.get("--flash-attn", FlashAttention.AUTO)),
-        CacheType(given.get("--cache-type-k", CacheType.F16)),
-        given["--poll"],
-        given.get("--port"),
-    )
+    fields: dict[str, Any] = {**_DEFAULTS}
+    for field, option in reversed(_OPTIONS):  # so that the cache of keys counts
+        if option.name in given:
+            fields[field] = given[option.name]
+    fields["flash_attention"] = FlashAttention(fields["flash_attention"])
+    fields["cache_type"] = CacheType(fields["cache_type"])
+    return LlamaServerOptions(**fields)
 
 
 def context_tokens(n_slots: int, workload: Workload) -> int:
@@ -174,9 +154,9 @@ def activation_bytes(decoder: Decoder, n_ubatch: int) -> int:
 
 
 MEMORY_WORDS = ("failed to allocate", "out of memory", "bad_alloc", "unable to allocate", "failed to fit")
-"""What the server's log says where memory is what lacks."""
+"""Words of the server's log where memory lacks."""
 REASON_WORDS = ("error", "failed", "unsupported", "unknown", "invalid", "exception", *MEMORY_WORDS)
-"""What lines of the log say that tell why a server does not come up."""
+"""Words of the lines of the log that say why a server does not come up."""
 
 
 def why(log: Sequence[str]) -> str:

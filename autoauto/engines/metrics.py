@@ -1,4 +1,4 @@
-"""What an engine says of itself on /metrics: `MetricNames`, `ServerState`."""
+"""The state of an engine, read from its /metrics: `MetricNames`, `ServerState`."""
 
 from __future__ import annotations
 

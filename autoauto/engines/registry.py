@@ -24,8 +24,7 @@ def _modules() -> list[ModuleType]:
 
 
 def _of_this_folder() -> dict[str, Engine]:
-    engines = [module.ENGINE for module in _modules() if hasattr(module, "ENGINE")]
-    return {engine.name: engine for engine in engines}
+    return {module.ENGINE.name: module.ENGINE for module in _modules() if hasattr(module, "ENGINE")}
 
 
 ENGINES = Registry("engine", Engine, first=DEFAULT_ENGINE, own=_of_this_folder)
@@ -49,10 +48,14 @@ def server_state(text: str) -> ServerState | None:
     Raises:
         ValueError: the text is not of the format of Prometheus.
     """
-    states = (state_of(text, module.METRICS) for module in _modules() if hasattr(module, "METRICS"))
-    return next((state for state in states if state is not None), None)
+    for module in _modules():
+        if hasattr(module, "METRICS"):
+            state = state_of(text, module.METRICS)
+            if state is not None:
+                return state
+    return None
 
 
 def equal_groups_note() -> str:
-    """What no engine does with unlike GPUs, as a sentence."""
+    """A sentence: no engine has groups of several sizes."""
     return f"groups of one size in all stages and replicas, since {', '.join(ENGINES)} are each told one size"

@@ -38,8 +38,10 @@ class GroupSplit(NamedTuple):
 
     def __str__(self) -> str:
         """How many GPUs it has, in the words of the knobs."""
-        ranks = f" x attention_data_parallel {self.attention_data_parallel}" * (self.attention_data_parallel > 1)
-        return f"tensor_parallel {self.tensor_parallel}{ranks}"
+        text = f"tensor_parallel {self.tensor_parallel}"
+        if self.attention_data_parallel > 1:
+            text += f" x attention_data_parallel {self.attention_data_parallel}"
+        return text
 
 
 Rule = Callable[[Decoder, GroupSplit, WeightFormat], str | None]
@@ -88,8 +90,10 @@ def even_parts(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> st
         inputs.append(_of_experts(decoder.experts, split))
         inputs.append(("shared expert size", decoder.experts.shared_size, n_gpus, BlockPart.SHARED))
     for name, length, n_parts, part in inputs:
-        if part in formats and n_parts > 1 and (conflict := _uneven(decoder, formats[part], name, length, n_parts)):
-            return conflict
+        if part in formats and n_parts > 1:
+            conflict = _uneven(decoder, formats[part], name, length, n_parts)
+            if conflict is not None:
+                return conflict
     return None
 
 
@@ -106,12 +110,10 @@ def joined_blocks(decoder: Decoder, split: GroupSplit, weights: WeightFormat) ->
     else:
         outputs.append(_of_experts(decoder.experts, split))
     for name, length, n_parts, part in outputs:
-        if (
-            part in formats
-            and formats[part].weights is WeightFormat.FP8_BLOCK
-            and (conflict := _uneven(decoder, formats[part], name, length, n_parts))
-        ):
-            return conflict
+        if part in formats and formats[part].weights is WeightFormat.FP8_BLOCK:
+            conflict = _uneven(decoder, formats[part], name, length, n_parts)
+            if conflict is not None:
+                return conflict
     return None
 
 
@@ -126,12 +128,13 @@ def _uneven(decoder: Decoder, stored: PartFormat, name: str, length: int, n_part
     size = _shared(stored)
     if length % (n_parts * size) == 0:
         return None
-    shared = f" x {size} weights with one scale in {stored.weights}" if size > 1 else ""
-    got = f"{length / n_parts / size:g}{' of them' if size > 1 else ''}"
-    advice = "a smaller tensor_parallel" if n_parts > 1 else "another format"
+    gpus, advice = ("GPU", "another format") if n_parts == 1 else ("GPUs", "a smaller tensor_parallel")
+    got, shared = f"{length / n_parts / size:g}", ""
+    if size > 1:
+        got, shared = f"{got} of them", f" x {size} weights with one scale in {stored.weights}"
     return (
-        f"{name} {length} of {decoder.name} must be a multiple of {n_parts} GPU{'s' * (n_parts > 1)}{shared}, "
-        f"got {got} a GPU; try {advice}"
+        f"{name} {length} of {decoder.name} must be a multiple of {n_parts} {gpus}{shared}, got {got} a GPU; "
+        f"try {advice}"
     )
 
 
@@ -139,7 +142,9 @@ def _shared(stored: PartFormat) -> int:
     """Weights in a row that have one scale; 1 where a row has one, or none."""
     if stored.weights is WeightFormat.FP8_BLOCK:
         return 128
-    return stored.group_size or 1 if stored.weights in _IN_GROUPS else 1
+    if stored.weights in _IN_GROUPS and stored.group_size:
+        return stored.group_size
+    return 1
 
 
 _IN_GROUPS = (WeightFormat.INT4, WeightFormat.INT8)

@@ -25,10 +25,11 @@ from autoauto.engines.command import (
     option_words,
     partition_variable,
 )
-from autoauto.engines.engine import Engine, EngineMemory, HostCosts
+from autoauto.engines.engine import Engine, EngineMemory, HostCosts, MeasuredRows
 from autoauto.engines.load_drivers import VARYING, LoadDriver, driver_of
 from autoauto.engines.metrics import MetricNames
 from autoauto.engines.rules import ENGINE_RULES, joined_blocks
+from autoauto.engines.stand_in import KernelExceptions
 from autoauto.engines.step_rules import StepRules, TakesBack
 from autoauto.records.costs.decoder import Speculation, WeightFormat, Workload
 from autoauto.records.units import GIB, MIB
@@ -51,7 +52,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--tp-size", launch.split.n_gpus),
             ("--pp-size", launch.n_stages),
             ("--dp-size", launch.n_ranks),
-            ("--enable-dp-attention", True if launch.n_ranks else None),
+            ("--enable-dp-attention", launch.n_ranks is not None),
             ("--ep-size", dealt_among(launch)),
             ("--max-running-requests", launch.n_in_flight * n_ranks),
             ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),
@@ -178,8 +179,10 @@ ENGINE = Engine(
         counts_activations=False,
     ),
     host=HostCosts(0.20e-3, 17e-6, 0.17, 0.88),  # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
-    driver_of=_driver_of,
-    expert_kernels={WeightFormat.MXFP4: ("w4a8_mxfp4_mxfp8_trtllm", "w4a16_mxfp4_cutlass")},
+    kernel_exceptions=KernelExceptions(
+        of_experts={WeightFormat.MXFP4: ("w4a8_mxfp4_mxfp8_trtllm", "w4a16_mxfp4_cutlass")}
+    ),
+    measured=MeasuredRows(_driver_of),
     rules=(*ENGINE_RULES, joined_blocks),
     step_rules=StepRules(1, own_share=1.0, running_share=0.1, takes_back=TakesBack.FEWEST_ANSWERED),
     launcher=Launcher(

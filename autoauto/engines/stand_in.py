@@ -1,7 +1,9 @@
-"""Measured times of kernels that are taken in place of others: `StandIn`, and of another engine, `AttentionStandIn`."""
+"""Measured times of kernels that are taken in place of others: `KernelExceptions`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from autoauto.records.costs.blocks import Attention
@@ -36,8 +38,9 @@ class StandIn(NamedTuple):
 
     def note(self, engine: str) -> str:
         """A sentence for the answer."""
-        what = f"products in {self.products}" if self.products else "experts that are dealt whole"
-        of = f"products in {self.weights}" if self.products else f"experts in {self.weights} that are split"
+        of, what = f"experts in {self.weights} that are split", "experts that are dealt whole"
+        if self.products is not None:
+            of, what = f"products in {self.weights}", f"products in {self.products}"
         where = f" on {', '.join(self.systems)}" if self.systems else ""
         return f"for {of} by {engine}{where} times of {what} are taken: {self.reason}"
 
@@ -67,3 +70,32 @@ class AttentionStandIn(NamedTuple):
             f"for attention of heads that share no keys and values, by {engine} on {', '.join(self.systems)}, times of "
             f"{self.engine} are taken: {self.reason}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelExceptions:
+    """The kernels of an engine whose times are not simply those measured of `Engine.kernel_times`.
+
+    Attributes:
+        of_experts: what the package of measured times calls the engine's own kernels of experts, by format.
+        dispatch_reduces: True if the measured dispatch of tokens to experts has the all-reduce behind the attention.
+        stand_ins: measured times that are taken in place of others.
+        attention: another engine's times of attention that are taken.
+        product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
+    """
+
+    of_experts: Mapping[WeightFormat, tuple[str, ...]] = field(default_factory=dict)
+    dispatch_reduces: bool = False
+    stand_ins: tuple[StandIn, ...] = ()
+    attention: AttentionStandIn | None = None
+    product_factors: Mapping[WeightFormat, float] = field(default_factory=dict)
+
+    def stand_in(self, system: str, weights: WeightFormat, *, of_products: bool) -> StandIn | None:
+        """Whose times are taken for products, or for split experts, of a format; None where they are its own."""
+        for each in self.stand_ins:
+            if each.is_of(system, weights) and (each.products is not None) == of_products:
+                return each
+        return None
+
+
+NO_EXCEPTIONS = KernelExceptions()

@@ -22,7 +22,7 @@ class TakesBack(StrEnum):
 
     LAST_ADMITTED = "last_admitted"
     FEWEST_ANSWERED = "fewest_answered"
-    """That with the fewest tokens of its answer; of several the longest prompt."""
+    """The sequence with the fewest tokens of its answer; of several, the one with the longest prompt."""
 
 
 class StepRules(NamedTuple):
@@ -39,6 +39,7 @@ class StepRules(NamedTuple):
             comes. None where no release does, or times of the host were measured as it does.
         request_s: CPU seconds of a request beside its steps, where requests do not come together; None where it was not
             measured, then `HostCosts.first_token_s` stands for it.
+        counts_all_sequences: True if a step needs room for a token of every sequence of all micro-batches, else of one.
     """
 
     block_tokens: int
@@ -48,11 +49,16 @@ class StepRules(NamedTuple):
     takes_back: TakesBack = TakesBack.LAST_ADMITTED
     asynchronous_from: Release | None = None
     request_s: float | None = None
+    counts_all_sequences: bool = False
 
     def is_asynchronous(self, release: Release | None) -> bool:
         """True if a release prepares the next step while GPUs compute one; None is the newest."""
         return self.asynchronous_from is not None and (release is None or release >= self.asynchronous_from)
 
+    def n_counted_sequences(self, n_sequences: int, n_stages: int) -> int:
+        """The sequences for each of which a step needs room for a token, with `n_sequences` in a micro-batch."""
+        return n_sequences * n_stages if self.counts_all_sequences else n_sequences
+
 
 DEFAULT_RULES = StepRules(block_tokens=16)
-"""Of an engine that does not say them."""
+"""Step rules of an engine that states none."""

@@ -27,10 +27,10 @@ from autoauto.engines.command import (
     option_words,
 )
 from autoauto.engines.contradiction import Contradiction
-from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
+from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts, MeasuredRows
 from autoauto.engines.load_drivers import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, LoadDriver, driver_of
 from autoauto.engines.rules import ENGINE_RULES, joined_blocks
-from autoauto.engines.stand_in import StandIn
+from autoauto.engines.stand_in import KernelExceptions, StandIn
 from autoauto.engines.step_rules import StepRules
 from autoauto.records.costs.decoder import Decoder, Speculation, WeightFormat, Workload
 from autoauto.records.units import MIB
@@ -112,7 +112,7 @@ def _yaml(content: Mapping[str, object]) -> str:
 
 
 def _keys(content: Mapping[str, object]) -> Iterator[str]:
-    """Those of a file, with those of a part behind its own: "kv_cache_config.dtype"."""
+    """The keys of a file; a key inside another is written "kv_cache_config.dtype"."""
     for key, value in content.items():
         if isinstance(value, Mapping):
             yield from (f"{key}.{inner}" for inner in value)
@@ -200,34 +200,30 @@ ENGINE = Engine(
     # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]; the last by rows of 2, 4 and 8 stages
     # [perf-overview]: of 30, 35, 40, 45, 50 and 55 microseconds the best (studies/gpu_accuracy.py).
     host=HostCosts(0.06e-3, 10e-6, 0.03, 0.0, 45e-6, 2.6),
-    driver_of=_driver_of,
-    # Rows of nvfp4 seem to hold a kernel that rounds activations, which the engine joins to the one before. Of 0.6, 0.7
-    # and 0.8 the best for 38 even rows.
-    product_factors={WeightFormat.NVFP4: 0.7},
-    stage_error=0.03,  # rows of 2, 4 and 8 stages scatter hardly more than those of one (docs/validation.md)
-    contradicted=(
-        Contradiction(
-            "gb200",
-            WeightFormat.BF16,
-            has_experts=False,
-            n_rows=10,
-            tpot=(2.6, 4.7, 11.1),
-            reason="all are of Qwen3-32B with TP 2, where one request in flight takes 21 to 42 ms a token although its "
-            "weights are read in 4, as of an engine without CUDA graphs",
-        ),
-    ),
-    dispatch_reduces=True,
-    stand_ins=(
-        StandIn(
-            WeightFormat.MXFP4,
-            (),
-            None,
-            "split ones were not measured; they read as many weights",
-        ),
-    ),
     rules=(*ENGINE_RULES, joined_blocks),
-    splits_attention_of_ranks=False,  # enable_attention_dp is for all GPUs of a group or for none
     model_rules=(_classes,),
+    kernel_exceptions=KernelExceptions(
+        dispatch_reduces=True,
+        stand_ins=(StandIn(WeightFormat.MXFP4, (), None, "split ones were not measured; they read as many weights"),),
+        # Rows of nvfp4 seem to hold a kernel that rounds activations, which the engine joins to the one before. Of 0.6,
+        # 0.7 and 0.8 the best for 38 even rows.
+        product_factors={WeightFormat.NVFP4: 0.7},
+    ),
+    measured=MeasuredRows(
+        _driver_of,
+        stage_error=0.03,  # rows of 2, 4 and 8 stages scatter hardly more than those of one (docs/validation.md)
+        contradicted=(
+            Contradiction(
+                "gb200",
+                WeightFormat.BF16,
+                has_experts=False,
+                n_rows=10,
+                tpot=(2.6, 4.7, 11.1),
+                reason="all are of Qwen3-32B with TP 2, where one request in flight takes 21 to 42 ms a token although "
+                "its weights are read in 4, as of an engine without CUDA graphs",
+            ),
+        ),
+    ),
     step_rules=StepRules(32, own_share=1.0, running_share=1.0),
     launcher=Launcher(
         to="tensorrt-llm",
@@ -238,7 +234,10 @@ ENGINE = Engine(
         limits=_limits,
         makes={},
         own_options=("--port", _YAML_OPTION),
-        placing=Placing(spans_machines=False),  # it would be started by MPI
+        placing=Placing(
+            spans_machines=False,  # it would be started by MPI
+            splits_ranks=False,  # enable_attention_dp is for all GPUs of a group or for none
+        ),
         front=PoolFront(_front, _IMAGE, "[trtllm-disagg]"),
     ),
 )

@@ -29,7 +29,7 @@ from autoauto.engines.command import (
 )
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts
 from autoauto.engines.metrics import MetricNames
-from autoauto.engines.stand_in import AttentionStandIn, StandIn
+from autoauto.engines.stand_in import AttentionStandIn, KernelExceptions, StandIn
 from autoauto.engines.step_rules import StepRules
 from autoauto.records.costs.decoder import Decoder, Speculation, WeightFormat
 from autoauto.records.units import MIB
@@ -53,7 +53,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--tensor-parallel-size", launch.split.tensor_parallel),
             ("--pipeline-parallel-size", launch.n_stages),
             ("--data-parallel-size", launch.n_ranks),
-            ("--enable-expert-parallel", True if launch.split.expert_parallel > 1 else None),
+            ("--enable-expert-parallel", launch.split.expert_parallel > 1),
             ("--max-num-seqs", launch.n_in_flight),
             ("--max-num-batched-tokens", launch.max_batched_tokens),
             ("--max-model-len", launch.max_length),
@@ -62,7 +62,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--quantization", launch.weights and _MAKES[launch.weights]),
             ("--max-cudagraph-capture-size", n_of_step if n_of_step > _GRAPH_TOKENS else None),
             ("--speculative-config", _speculative_config(launch.drafts)),
-            ("--enable-prefix-caching", True if launch.requests.cached_share > 0 else None),
+            ("--enable-prefix-caching", launch.requests.cached_share > 0),
             ("--kv-transfer-config", _transfer(launch.pool)),
             *_machines(launch.machines),
         ]
@@ -109,7 +109,7 @@ def _machines(machines: Machines) -> list[tuple[str, object]]:
         ("--node-rank", machines.rank),
         ("--master-addr", MASTER),
         ("--master-port", machines.port),
-        ("--headless", True if machines.rank else None),
+        ("--headless", machines.rank > 0),
     ]
 
 
@@ -131,7 +131,7 @@ def _limits(command: Command) -> Limits:
     )
 
 
-def _dealt_among(n_gpus: int) -> tuple[int, ...]:
+def _experts_among(n_gpus: int) -> tuple[int, ...]:
     """Experts are dealt among none or all GPUs of a group: --enable-expert-parallel has no number [vllm-serve]."""
     return (1, n_gpus) if n_gpus > 1 else (1,)
 
@@ -177,23 +177,29 @@ ENGINE = Engine(
     # studies/gpu_fit.py, even half of the measured rows [aiconfigurator]
     host=HostCosts(0.31e-3, 34e-6, 0.05, 0.0, n_behind=1.4),
     model_rules=(_windows,),
-    dealt_among=_dealt_among,
-    counts_all_sequences=True,
-    stand_ins=(
-        StandIn(
-            WeightFormat.FP8_BLOCK,
-            ("b200_sxm", "b300_sxm", "gb200", "gb300", "l40s"),
-            WeightFormat.FP8_DYNAMIC,
-            "of 128 x 128 blocks all were measured at 0.2 ms or more whatever their size, ten times those of other "
-            "engines, as of kernels that each wait for the host; measured rows of MiniMax-M2.5 take half of that",
-        ),
+    step_rules=StepRules(
+        block_tokens=16,
+        counts_whole_prompt=False,
+        asynchronous_from=(0, 14, 0),
+        request_s=8e-3,
+        counts_all_sequences=True,
     ),
-    step_rules=StepRules(16, counts_whole_prompt=False, asynchronous_from=(0, 14, 0), request_s=8e-3),
-    attention_stand_in=AttentionStandIn(
-        ("h100_sxm", "h200_sxm"),
-        "sglang",
-        "both call FlashAttention, but those of vLLM take 3.5 times as long where one sequence decodes, and with them "
-        "stages of Llama-2-7B take 3 to 8 % longer than was measured, the host left out (docs/traffic.md)",
+    kernel_exceptions=KernelExceptions(
+        stand_ins=(
+            StandIn(
+                WeightFormat.FP8_BLOCK,
+                ("b200_sxm", "b300_sxm", "gb200", "gb300", "l40s"),
+                WeightFormat.FP8_DYNAMIC,
+                "of 128 x 128 blocks all were measured at 0.2 ms or more whatever their size, ten times those of other "
+                "engines, as of kernels that each wait for the host; measured rows of MiniMax-M2.5 take half of that",
+            ),
+        ),
+        attention=AttentionStandIn(
+            ("h100_sxm", "h200_sxm"),
+            "sglang",
+            "both call FlashAttention, but those of vLLM take 3.5 times as long where one sequence decodes, and with "
+            "them stages of Llama-2-7B take 3 to 8 % longer than was measured, the host left out (docs/traffic.md)",
+        ),
     ),
     launcher=Launcher(
         to="vllm",
@@ -203,7 +209,7 @@ ENGINE = Engine(
         command=_command,
         limits=_limits,
         makes=_MAKES,
-        placing=Placing(ranks_first=True),
+        placing=Placing(ranks_first=True, experts_among=_experts_among),
         front=PoolFront(
             _front,
             "vllm/vllm-router:v0.1.15",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from autoauto.estimate.distinct import labelled_layers
 from autoauto.estimate.regression import factor
@@ -24,6 +25,8 @@ from autoauto.records.costs.profile import TEMPORARY, LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
 from autoauto.records.units import Precision, fixed_and_per_sample
+
+K = TypeVar("K")
 
 
 @lru_cache(maxsize=16)
@@ -82,30 +85,23 @@ def _example(
 ) -> RangeExample:
     options = profile.options
     assert options is not None
-    alone = list(zip(classes[slice(*whole.layers)], profile.layers[slice(*whole.layers)], strict=True))
-    moved = [moved_cycles(layer) if far_memory and measured_alone else 0 for _, layer in alone]
-    first_layer, has_entry = profile.layers[whole.layers.start], far_memory and whole.layers.start > 0
-    features = {
-        RangeFeature.WEIGHTS: sum(
-            weight_read_cycles(graph, layer, options) for layer in graph.layers[slice(*whole.layers)]
-        ),
-        RangeFeature.ENTRY: first_layer.input_bytes // MOVED_BYTES_PER_CYCLE if has_entry else 0,
-        RangeFeature.MOVED: sum(moved),
-    }
-    return RangeExample(
-        whole,
-        options.batch_size,
-        _by_class((name, layer.forward_cycles - n) for (name, layer), n in zip(alone, moved, strict=True)),
-        _by_class((name, layer.backward_cycles) for name, layer in alone),
-        table.memory.by_category(*whole.layers, n_stash_entries=0),
-        {feature: n_cycles for feature, n_cycles in features.items() if n_cycles},
-    )
+    forward, backward = Counter[str](), Counter[str]()
+    features = dict.fromkeys((RangeFeature.WEIGHTS, RangeFeature.ENTRY, RangeFeature.MOVED), 0)
+    if far_memory and whole.layers.start > 0:
+        features[RangeFeature.ENTRY] = profile.layers[whole.layers.start].input_bytes // MOVED_BYTES_PER_CYCLE
+    for index in range(*whole.layers):
+        layer, layer_class = profile.layers[index], classes[index]
+        features[RangeFeature.WEIGHTS] += weight_read_cycles(graph, graph.layers[index], options)
+        # Cycles that move tensors have a factor of their own, so the class of the layer has the others.
+        moved = moved_cycles(layer) if far_memory and measured_alone else 0
+        features[RangeFeature.MOVED] += moved
+        forward[layer_class] += layer.forward_cycles - moved
+        backward[layer_class] += layer.backward_cycles
+    memory = table.memory.by_category(*whole.layers, n_stash_entries=0)
+    return RangeExample(whole, options.batch_size, _not_zero(forward), _not_zero(backward), memory, _not_zero(features))
 
 
-def _by_class(cycles: Iterable[tuple[str, int]]) -> dict[str, int]:
-    totals: dict[str, int] = {}
-    for name, n_cycles in cycles:
-        totals[name] = totals.get(name, 0) + n_cycles
+def _not_zero(totals: Mapping[K, int]) -> dict[K, int]:
     return {name: total for name, total in totals.items() if total}
 
 
@@ -121,10 +117,9 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
     options = profile.options
     assert options is not None
     batch_factor = correction.at_batch_size(options.batch_size)
-    forward, backward = (
-        {name: batch_factor * factor(factors, name) for name in dict.fromkeys(layer_classes(graph))}
-        for factors in (correction.forward, correction.backward)
-    )
+    classes = dict.fromkeys(layer_classes(graph))
+    forward = {name: batch_factor * factor(correction.forward, name) for name in classes}
+    backward = {name: batch_factor * factor(correction.backward, name) for name in classes}
     weights = batch_factor * correction.features.get(RangeFeature.WEIGHTS, 0.0)
     moved = correction.features.get(RangeFeature.MOVED)
 
@@ -140,7 +135,7 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
 
 
 class _Weighted(NamedTuple):
-    """What decides how a layer is corrected: its class, and the bytes of its weights at any batch size."""
+    """The class of a layer and the bytes of its weights at any batch size, which decide how it is corrected."""
 
     layer_class: str
     fixed_bytes: int
@@ -153,7 +148,7 @@ class _Weighted(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
-    """What decides how every layer is corrected; equal ones are one object."""
+    """Class and weights of every layer; equal ones are one object."""
 
     def weighted(layer: Layer, layer_class: str) -> _Weighted:
         tensors = [graph.tensors[index] for index in layer.weights]
@@ -168,7 +163,7 @@ def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
 def _layer(
     layer: LayerProfile, forward: float, backward: float, extra_cycles: float, memory: Mapping[str, float]
 ) -> LayerProfile:
-    """One layer multiplied by its factors; `extra_cycles` are then added to its forward pass."""
+    """Multiply a layer by its factors, then add `extra_cycles` to its forward pass."""
     temporary = memory.get(TEMPORARY, 1.0)
     return replace(
         layer,

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class DistinctLayers(NamedTuple, Generic[L]):
-    """The layers of a profile, as the encoders of BERT have them, each object once.
+    """The different layers of a profile: those of equal encoders of BERT are one object.
 
         layers       a  b  b  c  b         layers that are one object in the profile, with one label
         of_layers    0  1  1  2  1
@@ -47,7 +47,7 @@ class DistinctLayers(NamedTuple, Generic[L]):
     def prefix_sums(self, value: Callable[[LayerProfile], int], what: str) -> IntArray:
         """Running sums of a value of every layer, (n + 1,); errors are those of `prefix_sums`."""
         values = [value(layer) for layer in self.layers]
-        if not any(values):
+        if not any(values):  # as most columns of inference
             return np.zeros(len(self.of_layers) + 1, dtype=np.int64)
         if max(values) * len(self.of_layers) > MAX_EXACT:  # may be too many, which is told exactly
             return prefix_sums([values[number] for number in self.of_layers.tolist()], what)
@@ -56,7 +56,7 @@ class DistinctLayers(NamedTuple, Generic[L]):
         )
 
     def spread(self, values: Sequence[T]) -> tuple[T, ...]:
-        """One value for each of the different layers as one for every layer, (n,)."""
+        """Values of the different layers, repeated for every layer, (n,)."""
         return tuple(map(values.__getitem__, self.of_layers.tolist()))
 
     def changed(self, change: Callable[[LayerProfile, L], LayerProfile]) -> tuple[LayerProfile, ...]:
@@ -70,7 +70,7 @@ def distinct_layers(profile: ModelProfile) -> DistinctLayers[None]:
 
 
 class _Same:
-    """Layers as the key of what was found of them: equal to the same object, which costs less to tell than equality."""
+    """Layers as a key of `lru_cache`, equal only to the same object: comparing thousands of layers takes long."""
 
     __slots__ = ("layers",)
 
@@ -96,12 +96,15 @@ def labelled_layers(profile: ModelProfile, labels: Sequence[L]) -> DistinctLayer
 
 def _labelled(layers: Sequence[LayerProfile], labels: Sequence[L]) -> DistinctLayers[L]:
     number: dict[tuple[int, L], int] = {}
-    keys = list(zip(map(id, layers), labels, strict=True))
-    of_layers = [number.setdefault(key, len(number)) for key in keys]
-    by_key = dict(zip(keys, layers, strict=True))
-    return DistinctLayers(
-        [by_key[key] for key in number], [label for _, label in number], np.array(of_layers, dtype=np.int64)
-    )
+    different: list[LayerProfile] = []
+    of_layers: list[int] = []
+    for layer, label in zip(layers, labels, strict=True):
+        key = id(layer), label
+        if key not in number:
+            number[key] = len(different)
+            different.append(layer)
+        of_layers.append(number[key])
+    return DistinctLayers(different, [label for _, label in number], np.array(of_layers, dtype=np.int64))
 
 
 class PrefixCycles(NamedTuple):

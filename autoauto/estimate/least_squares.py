@@ -27,13 +27,15 @@ def non_negative(matrix: FloatArray, target: FloatArray) -> FloatArray:
     """
     x = np.zeros(matrix.shape[1])
     is_in = np.zeros(len(x), dtype=np.bool_)
+    # Slopes as small as this are of rounding.
     tolerance = 10 * max(matrix.shape) * np.finfo(np.float64).eps * np.abs(matrix).sum(axis=0).max()
     for _ in range(_MAX_ENTRIES * len(x)):
         slopes = np.where(is_in, -np.inf, matrix.T @ (target - matrix @ x))
         if slopes.max() <= tolerance:
-            return x
+            return x  # no column that is out lowers the error
         is_in[slopes.argmax()] = True
         while (plain := _plain(matrix, target, is_in)).min() < 0.0:
+            # As far towards the plain solution as the first x reaches 0; its column leaves.
             falls = plain < 0.0
             x += (x[falls] / (x[falls] - plain[falls])).min() * (plain - x)
             is_in &= x > tolerance

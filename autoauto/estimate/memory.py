@@ -108,7 +108,7 @@ def shared_memory(profile: ModelProfile) -> SharedMemory:
     for layer in layers.layers:
         for key, n_bytes in layer.shared.items():
             largest[key] = max(n_bytes, largest.get(key, 0))
-    prefix_sums(list(largest.values()), "shared bytes")
+    prefix_sums(list(largest.values()), "shared bytes")  # refuses too many
     number = {key: index for index, key in enumerate(largest)}
     keys = [tuple(map(number.__getitem__, layer.shared)) for layer in layers.layers]
     return SharedMemory(layers.spread(keys), tuple(largest.values()), tuple(map(category, largest)))
@@ -217,7 +217,7 @@ def stage_with_optimizer_state(
     exclusive = dict(stage.exclusive_bytes)
     exclusive.update(update.state_bytes(gradient_bytes(alone_bytes(stage)), precision))
     for key, n_bytes in tied.items():
-        exclusive[category(key)] -= n_bytes
+        exclusive[category(key)] -= n_bytes  # which the compiler counted there
     shared = dict(stage.shared_bytes) | tied
     return stage._replace(exclusive_bytes=exclusive, shared_bytes=shared, temporary_bytes=temporary_bytes)
 

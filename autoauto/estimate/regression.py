@@ -43,7 +43,7 @@ MAX_CORRECTED_NEED = 0.99
 """Corrected sums are used only if, at the upper end of the interval, they need at most this share of what plain sums
 need there."""
 Factors = Mapping[str, float]
-"""By class of layer or `RangeFeature`; no operator has the name of a feature, since they begin with a capital."""
+"""Factor by class of layer or `RangeFeature`. No class has the name of a feature: operators begin with a capital."""
 
 
 class TrainingRow(NamedTuple):
@@ -100,8 +100,8 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
         others = tuple(pair for pair in batch_sizes if pair[0] != example.batch_size)
         predictions[index] *= Correction(batch_sizes=others).at_batch_size(example.batch_size)
     memory, memory_interval = _fit_memory(examples)
-    features = {feature: forward.factors[feature] for feature in RangeFeature if feature in forward.factors}
-    by_class = {name: value for name, value in forward.factors.items() if name not in features}
+    by_class = dict(forward.factors)
+    features = {feature: by_class.pop(feature) for feature in RangeFeature if feature in by_class}
     return Correction(
         by_class,
         backward.factors,

@@ -82,9 +82,12 @@ def _with_host(times: IntArray, end: int, period: Period, n_transfers: int) -> I
     The device `end`, 0 or -1, has the host's link. With the periods `barrier` and `overlap` all devices wait for it.
     """
     host = int(times[end, end])
-    times[end] = 0
+    times[end] = 0  # its link leads to the host, not to another device
     times *= n_transfers
-    times[slice(None) if period in (Period.BARRIER, Period.OVERLAP) else end] += host
+    if period in (Period.BARRIER, Period.OVERLAP):
+        times += host
+    else:
+        times[end] += host
     return times
 
 
@@ -151,7 +154,7 @@ def on_devices(
 
     The memory of ranges is the same object, so that what is known of it can be used again.
     """
-    exchange = None
+    exchange: Exchange | None = None
     if tensors is not None:
         exchange = Exchange(tuple(tensors), cluster.receive_links, cluster.send_links, cluster.clock_hz)
     training, host_only = is_training(profile, in_flight), exchange is not None
@@ -211,9 +214,8 @@ def calibrated(table: CostTable, stages: Iterable[Stage]) -> CostTable:
     """
     factors = np.ones(table.n_layers)
     for stage in stages:
-        factors[slice(*stage.layers)] *= stage.compute_cycles / max(
-            table.compute_cycles(*stage.layers, stage.device), 1
-        )
+        estimated_cycles = max(table.compute_cycles(*stage.layers, stage.device), 1)
+        factors[slice(*stage.layers)] *= stage.compute_cycles / estimated_cycles
 
     def scaled(ranges: CostTable) -> CostTable:
         cycles = np.diff(ranges.compute_prefix_cycles) * factors

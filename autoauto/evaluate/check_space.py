@@ -115,5 +115,6 @@ def _check_hardware(space: SearchSpace, cluster: Cluster) -> None:
     """
     for kind in space.sessions:
         for knob in kind.knobs:
-            for value in (value for value in space[knob.name] if value is not None):
-                kind(**{knob.field: value}).hardware(cluster)
+            for value in space[knob.name]:
+                if value is not None:
+                    kind(**{knob.field: value}).hardware(cluster)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
 
-from autoauto.engines.command import Command
 from autoauto.engines.engine import Engine
 from autoauto.engines.registry import engine_named
 from autoauto.evaluate.export import deployment
@@ -56,7 +55,7 @@ class EngineRun:
 
     @property
     def commands(self) -> tuple[ReplicaCommand, ...]:
-        """Of the replicas, as they are stored."""
+        """Commands of the replicas, in the form in which they are stored."""
         return tuple(
             ReplicaCommand(each.command.words, each.command.environment, each.machine, each.gpus, each.command.files)
             for each in self.starts
@@ -69,14 +68,15 @@ class EngineRun:
 
     @property
     def forecast(self) -> EngineForecast:
-        """What was forecast of it."""
+        """The forecast of the configuration."""
         tokens = self.modelled.tokens
         tpot = _expected(tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s)
         ttft = _expected(tokens.ttft_s, tokens.ttft_low_s, tokens.ttft_high_s)
         slowest = tpot if tokens.tpot_s else ttft
+        # Throughput falls as the time between tokens grows: its low end is that of the longest time.
         rate = tokens.tokens_per_s
-        ends = [rate * slowest.middle / end if end else rate for end in (slowest.high, slowest.low)]
-        return EngineForecast(Expected(rate, *ends), tpot, ttft, self.modelled.latency_s)
+        low, high = (rate * slowest.middle / end if end else rate for end in (slowest.high, slowest.low))
+        return EngineForecast(Expected(rate, low, high), tpot, ttft, self.modelled.latency_s)
 
 
 def _expected(middle: float, low: float | None, high: float | None) -> Expected:
@@ -115,9 +115,8 @@ class EngineRuns:
         every = processes(made, engine)
         self._check(every)
         starts = tuple(_start(each, engine) for each in every)
-        return EngineRun(
-            modelled, engine, every[0].launch.model, starts, knobs.batch_size * knobs.n_ipu * knobs.replicas
-        )
+        n_clients = knobs.batch_size * knobs.n_ipu * knobs.replicas
+        return EngineRun(modelled, engine, every[0].launch.model, starts, n_clients)
 
     def _check(self, every: Sequence[ServedProcess]) -> None:
         if any(each.launch.pool for each in every):
@@ -145,7 +144,7 @@ class EngineRuns:
             except EngineFault as fault:
                 if fault.kind is not FaultKind.PORT or number == _N_STARTS - 1:
                     raise
-        raise AssertionError
+        raise AssertionError  # the last start returns or raises
 
     def _measured(self, run: EngineRun, engines: RunningEngines, seed: int) -> TokenMeasurement:
         """What the load measured.
@@ -186,9 +185,8 @@ class EngineRuns:
         """The measured trial of a configuration, by means over its loads; its stages and memory are those modelled."""
         modelled = run.modelled
         tokens = TokenResult(tokens_per_s, tpot_s, ttft_s, kv_cache_bytes=modelled.tokens.kv_cache_bytes)
-        result = Result(tokens_per_s, modelled.samples_per_s, latency_s, of_mode=tokens)
         result = replace(
-            result,
+            Result(tokens_per_s, modelled.samples_per_s, latency_s, of_mode=tokens),
             compute_cycles=modelled.result.compute_cycles,
             transfer_cycles=modelled.result.transfer_cycles,
             devices=modelled.result.devices,
@@ -207,8 +205,7 @@ class EngineRuns:
 def _start(process: ServedProcess, engine: Engine) -> ReplicaStart:
     command = process.command(engine)
     words = list(command.words)
-    words[words.index(_PORT_OPTION) + 1] = PORT_WORD
+    words[words.index(_PORT_OPTION) + 1] = PORT_WORD  # chosen where the engine is started
     folder = process.launch.model if Path(process.launch.model).is_absolute() else ""
-    environment: Mapping[str, str] = command.environment
-    own = Command(tuple(words), environment, command.files)
+    own = command._replace(words=tuple(words))
     return ReplicaStart(own, process.part.machine, process.part.gpus, engine.launcher.image, folder)

@@ -12,16 +12,7 @@ from autoauto.evaluate import check_space
 from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerwiseCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
-from autoauto.evaluate.modes.mode import (
-    Continues,
-    ForecastsCells,
-    HasBounds,
-    ModeFlow,
-    PlansStages,
-    SimulatesArrivals,
-    StageFlow,
-    StepBounds,
-)
+from autoauto.evaluate.modes.mode import ModeFlow, StageFlow, StepBounds
 from autoauto.evaluate.modes.training import TrainingFlow
 from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.pipeline_flow import PipelineFlow
@@ -33,7 +24,6 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.costs.rate_curve import RateCurves
-from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan
@@ -98,7 +88,7 @@ class Flow:
 
     @cached_property
     def pipelines(self) -> PipelineFlow:
-        """What pipelines give; raises as `costs`."""
+        """The mode of pipelines; raises as `costs`."""
         return PipelineFlow(self.plans, self._measurements)
 
     @cached_property
@@ -137,7 +127,7 @@ class Flow:
 
     @property
     def target(self) -> Target:
-        """What prices or runs the model."""
+        """The target, which prices or runs the model."""
         return self.setting.target
 
     @property
@@ -166,12 +156,12 @@ class Flow:
         return pipeline_table(self.costs, knobs)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """See `PlansStages.best_plan`."""
-        return self._stages(knobs).best_plan(knobs, progress)
+        """See `ModeFlow.best_plan`."""
+        return self._mode(knobs).best_plan(knobs, progress)
 
     def gap(self, knobs: Knobs) -> float:
-        """Implements `PlansStages`."""
-        return self._stages(knobs).gap(knobs)
+        """See `ModeFlow.gap`."""
+        return self._mode(knobs).gap(knobs)
 
     def expect(self, knobs: Knobs) -> Trial:
         """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
@@ -182,72 +172,56 @@ class Flow:
         return self._mode(knobs).forecast(knobs)
 
     def fits(self, knobs: Knobs) -> bool:
-        """Implements `ModeFlow`."""
+        """See `ModeFlow.fits`."""
         return self._mode(knobs).fits(knobs)
 
     @property
     def forecasts_cells(self) -> bool:
-        """Whether `forecasts` makes those of a cell at once."""
-        return isinstance(_MODES[self.setting.modes[0]](self), ForecastsCells)
-
-    @property
-    def _generation(self) -> ServingFlow | LiveFlow | None:
-        """What serves a decoder; None where the target serves none."""
-        return self.serving if self.setting.modes[0] is Generation else None
+        """True if `forecasts` makes those of many batch sizes at once."""
+        return self._first_mode.forecasts_cells
 
     @property
     def pools(self) -> tuple[int, ...]:
-        """Of how many pools of servers a search looks for configurations; one but where the target says more."""
+        """The numbers of pools of servers that a search tries; one pool, unless the target says more."""
         return getattr(self.target, "pools", (1,))
 
     @property
     def simulates(self) -> bool:
-        """Whether arrivals of requests are simulated, and forecasts are upper bounds."""
-        mode = self._generation
-        return isinstance(mode, SimulatesArrivals) and mode.simulates
+        """True if arrivals of requests are simulated, and forecasts are upper bounds."""
+        return self._first_mode.simulates
 
     def exceeds(self, knobs: Knobs, worth: float) -> bool:
-        """Implements `SimulatesArrivals`; true in modes that have to evaluate all that a forecast says."""
-        mode = self._mode(knobs)
-        return not isinstance(mode, SimulatesArrivals) or mode.exceeds(knobs, worth)
+        """See `ModeFlow.exceeds`."""
+        return self._mode(knobs).exceeds(knobs, worth)
 
     @property
     def window_s(self) -> float | None:
-        """About the length of the windows of a trace in each of which bounds must hold; None without."""
-        mode = self._generation
-        return mode.window_s if isinstance(mode, SimulatesArrivals) else None
+        """See `ModeFlow.window_s`."""
+        return self._first_mode.window_s
 
     def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
-        """Implements `SimulatesArrivals`; none in other modes."""
-        mode = self._mode(knobs)
-        return mode.replicas_by_window(knobs) if isinstance(mode, SimulatesArrivals) else ()
+        """See `ModeFlow.replicas_by_window`."""
+        return self._mode(knobs).replicas_by_window(knobs)
 
     def rate_curves(self, best: Trial) -> RateCurves | None:
-        """Implements `SimulatesArrivals`; None in other modes."""
-        mode = self._mode(best.knobs)
-        return mode.rate_curves(best) if isinstance(mode, SimulatesArrivals) else None
+        """See `ModeFlow.rate_curves`."""
+        return self._mode(best.knobs).rate_curves(best)
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
         """The forecasts of configurations that differ in their batch size alone, without plans where it is quicker."""
-        mode = self._mode(cell[0])
-        return mode.forecasts(cell) if isinstance(mode, ForecastsCells) else list(map(mode.forecast, cell))
+        return self._mode(cell[0]).forecasts(cell)
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """Implements `HasBounds`; none where its mode has none."""
-        mode = self._mode(knobs)
-        return mode.upper_bound(knobs) if isinstance(mode, HasBounds) else None
+        """See `ModeFlow.upper_bound`."""
+        return self._mode(knobs).upper_bound(knobs)
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """Implements `HasBounds`; only training has steps, and a search asks it of all configurations."""
-        if not knobs.training:
-            return None
-        mode = self._mode(knobs)
-        return mode.step_bounds(knobs) if isinstance(mode, HasBounds) else None
+        """See `ModeFlow.step_bounds`."""
+        return self._mode(knobs).step_bounds(knobs)
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """Implements `HasBounds`; false where nothing is known before the forecast."""
-        mode = self._mode(knobs)
-        return isinstance(mode, HasBounds) and mode.is_bounded_by(knobs, worth)
+        """See `ModeFlow.is_bounded_by`."""
+        return self._mode(knobs).is_bounded_by(knobs, worth)
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """Plan one configuration and measure it; one that does not fit or violates a constraint is a trial too.
@@ -266,10 +240,8 @@ class Flow:
             self._measurements.race(None if trials is None else filter(None, known))
 
     def continue_from(self, trials: Sequence[Trial]) -> None:
-        """Give trials of earlier searches of a study to a mode that compares its measurements with them."""
-        mode = self._generation
-        if isinstance(mode, Continues):
-            mode.continue_from(trials)
+        """See `ModeFlow.continue_from`."""
+        self._first_mode.continue_from(trials)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
         """See `Measurements.plan`."""
@@ -288,8 +260,8 @@ class Flow:
         self._measurements.again(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `PlansStages`."""
-        return self._stages(knobs).timeline(knobs, plan)
+        """See `ModeFlow.timeline`."""
+        return self._mode(knobs).timeline(knobs, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """Throughput by the costs of `plan`: see `StageFlow`."""
@@ -310,11 +282,10 @@ class Flow:
     def _mode(self, knobs: Knobs) -> ModeFlow:
         return _MODES[type(knobs.mode)](self)
 
-    def _stages(self, knobs: Knobs) -> PlansStages:
-        mode = self._mode(knobs)
-        if not isinstance(mode, PlansStages):
-            raise BadInput("a plan of stages is for pipelines, got phases; try --strategy pipeline")
-        return mode
+    @property
+    def _first_mode(self) -> ModeFlow:
+        """The mode in which the target runs a model where no option says another."""
+        return _MODES[self.setting.modes[0]](self)
 
 
 _MODES: Mapping[type[Mode], Callable[[Flow], ModeFlow]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -114,24 +115,23 @@ def _target(read: Iterable[tuple[str | None, RecordedProfile]]) -> ProfileTarget
     for kind, profile in read:
         files.setdefault(kind, []).append(profile)
     profiles = {kind: _joined_sizes(kind, each) for kind, each in files.items()}
-    first, of_kinds = next(iter(profiles.values())), {kind: each for kind, each in profiles.items() if kind is not None}
-    return ProfileTarget(first, of_kinds)
+    of_kinds = {kind: each for kind, each in profiles.items() if kind is not None}
+    return ProfileTarget(next(iter(profiles.values())), of_kinds)
 
 
 def _joined_sizes(kind: str | None, profiles: Sequence[RecordedProfile]) -> RecordedProfile:
-    """One profile of the batch sizes of several files."""
+    """Join the profiles of one kind, each of other batch sizes."""
     layers: dict[int, Layers] = {}
     for profile in profiles:
         for size, each in profile.layers_at.items():
             if size in layers:
-                of, prefix = ("", "") if kind is None else (f" of {kind}", f"{kind}:")
+                of = prefix = ""
+                if kind is not None:
+                    of, prefix = f" of {kind}", f"{kind}:"
                 raise BadInput(
                     f"every batch size has one profile, got several of {size}{of}; write their batch sizes: --profile "
                     f"{prefix}8=FILE"
                 )
             layers[size] = each
-    return RecordedProfile(profiles[0].name, layers, _notes(profile.notes for profile in profiles))
-
-
-def _notes(notes: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(note for each in notes for note in each))
+    notes = dict.fromkeys(chain.from_iterable(profile.notes for profile in profiles))
+    return RecordedProfile(profiles[0].name, layers, tuple(notes))

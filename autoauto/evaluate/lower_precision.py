@@ -1,4 +1,4 @@
-"""What another format than that of the file would give: `lower_precisions`."""
+"""Speed and output error of a model in other formats than that of its file: `lower_precisions`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from autoauto.targets.host.runtimes.registry import runtime_for
 
 
 class LowerPrecision(NamedTuple):
-    """What a format gives that a search was not asked for.
+    """The gain and the error of a format that a search was not asked for.
 
     Attributes:
         precision: the format.

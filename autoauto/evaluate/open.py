@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from autoauto.evaluate.costs.graphs import stored_graph
 from autoauto.evaluate.flow import Flow
@@ -101,7 +101,7 @@ def load_flow(
 
 
 class Objects(NamedTuple):
-    """What Python gives in place of names and files: None where a `Problem` has the name."""
+    """Objects that Python gives in place of names and files; None where a `Problem` has the name."""
 
     model: OnnxModel | LayerGraph | None = None
     cluster: Mapping[str, object] | Cluster | None = None
@@ -126,20 +126,22 @@ def named(
     Raises:
         BadInput: there is no such target.
     """
-    own_target = None if isinstance(target, str) or not hasattr(target, "compile") else target
+    own_target: Target | None = None
+    if target is not None and not isinstance(target, str) and hasattr(target, "compile"):
+        own_target = target
     chosen = with_target({"model": model, "cluster": cluster, "target": DEFAULT_TARGET if own_target else target})
     cluster = chosen["cluster"]
-    names = {
-        "model": str(model) if not isinstance(model, OnnxModel | LayerGraph) else None,
-        "cluster": str(cluster) if isinstance(cluster, str | Path) else None,
-        "target": target_named(chosen["target"]).name,
-    }
-    objects = Objects(
-        model if isinstance(model, OnnxModel | LayerGraph) else None,
-        None if isinstance(cluster, str | Path) else cluster,
-        own_target,
-    )
-    return Problem(**names), objects  # type: ignore[arg-type]
+    names: dict[str, Any] = {"target": target_named(chosen["target"]).name, "model": None, "cluster": None}
+    given: dict[str, Any] = {"target": own_target}
+    if isinstance(model, OnnxModel | LayerGraph):
+        given["model"] = model
+    else:
+        names["model"] = str(model)
+    if isinstance(cluster, str | Path):
+        names["cluster"] = str(cluster)
+    else:
+        given["cluster"] = cluster
+    return Problem(**names), Objects(**given)
 
 
 def open_problem(problem: Problem, storage: str | None = None, objects: Objects = NO_OBJECTS) -> Flow:
@@ -164,7 +166,10 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     devices = _devices(cluster, entry, options).with_headroom(problem.headroom)
     _check_no_speeds(devices)
     precision = _precision(problem, entry, devices)
-    file, decoder, cache = _decoder_file(problem, objects, entry), None, cache_for(storage)
+    cache = cache_for(storage)
+    # The model: a decoder of a GGUF file or of a config, else layers of a graph.
+    decoder: Decoder | None = None
+    file = _decoder_file(problem, objects, entry)
     if file is not None:
         decoder, graph = file.decoder, graph_of_file(file)
     elif entry is not None and entry.serves_decoders:
@@ -181,7 +186,10 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
             source = partial(_source, problem)
         target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, file))
     if isinstance(target, ServesDecoder) and file is None:
-        target = _with_arrivals(_with_measured_rows(target, options), problem.constraints)
+        target = _with_measured_rows(target, options)
+        # Percentiles over requests need arrivals: random ones, where none are given.
+        if any(PERCENTILES.intersection(constraint.names) for constraint in problem.constraints):
+            target = target.with_arrivals()
     assert target is not None
     return Flow(
         Setting(
@@ -211,12 +219,6 @@ def _with_measured_rows(target: Target, options: OptionValues) -> GpuTarget:
     assert isinstance(target, GpuTarget)
     path = options.get("measured")
     return with_measured_rows(target, None if path is None else Path(path), decoder_of)
-
-
-def _with_arrivals(target: GpuTarget, constraints: Sequence[Constraint]) -> GpuTarget:
-    """The target with random arrivals where percentiles over requests are bound and no arrivals are given."""
-    is_bound = any(PERCENTILES.intersection(constraint.names) for constraint in constraints)
-    return target.with_arrivals() if is_bound else target
 
 
 def with_uploads(problem: Problem) -> Problem:
@@ -267,8 +269,10 @@ def _period(problem: Problem, entry: NamedTarget | None) -> Period | None:
         BadInput: there is no such period, or devices of the target do something else.
     """
     given = problem.planning.period
-    period = None if given is None else _word("period", Period, given)
-    if entry is not None and period is not None and period not in entry.periods:
+    if given is None:
+        return None
+    period = _word("period", Period, given)
+    if entry is not None and period not in entry.periods:
         raise BadInput(f"the period of --target {entry.name} is {', '.join(entry.periods)}, got {given}; leave it out")
     return period
 
@@ -290,7 +294,8 @@ def _precision(problem: Problem, entry: NamedTarget | None, devices: Cluster) ->
     """The format of weights and activations, by default that of the target which the devices are for."""
     owner = TARGETS.get(devices.target)
     default = Precision.FP16 if owner is None else owner.default_precision
-    return _word("precision", Precision, problem.precision or default, None if entry is None else entry.precisions)
+    known = None if entry is None else entry.precisions
+    return _word("precision", Precision, problem.precision or default, known)
 
 
 def _decoder(problem: Problem, objects: Objects) -> Decoder:

@@ -1,4 +1,4 @@
-"""What all configurations of a flow have in common: `Setting`."""
+"""A model, its devices and how it is estimated, for all configurations of a flow: `Setting`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Cluster, Device, Period, content_of, joined
 from autoauto.records.layers import LayerGraph
-from autoauto.records.plans.plan import CutAt
-from autoauto.records.target import CompilingTarget, ServesDecoder, Target, TargetTraits, traits_of
+from autoauto.records.plans.phased import PhasedPlan
+from autoauto.records.plans.plan import CutAt, Plan
+from autoauto.records.plans.timeline import Timeline
+from autoauto.records.target import CompilingTarget, Origin, ServesDecoder, Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options
@@ -25,7 +27,8 @@ from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import Mode
 from autoauto.space.modes.phased import Phased
 from autoauto.space.modes.training import Training
-from autoauto.space.numbers import NAMES_OF_GENERATION, PERCENTILES, QUANTITIES
+from autoauto.space.numbers import NAMES_OF_GENERATION, PERCENTILES, QUANTITIES, Result
+from autoauto.space.trial import Trial, measured_trial, with_devices
 from autoauto.targets.clusters import check_fp8
 
 _MAX_SESSIONS = 256  # whose devices are kept in memory
@@ -72,18 +75,8 @@ class Setting:
                 "blocks are found by the names of repeated modules like layers.0, layers.1 in an ONNX file, "
                 f"{self.graph.name} has none; try --cut-at layers"
             )
-        for constraint in self.constraints if Generation not in self.modes else ():
-            if foreign := sorted(NAMES_OF_GENERATION.intersection(constraint.names)):
-                raise BadInput(f"{foreign[0]} is of text that is generated, got {constraint.text!r}; try --target gpu")
         for constraint in self.constraints:
-            for name in QUANTITIES.keys() & {*constraint.names}:
-                self.cluster.check_quantity(QUANTITIES[name], f"the constraint {constraint.text!r}")
-        for constraint in self.constraints if not hasattr(self.target, "traffic") else ():
-            if simulated := sorted(PERCENTILES.intersection(constraint.names)):
-                raise BadInput(
-                    f"{simulated[0]} is of requests whose arrivals are simulated, which target gpu does, got "
-                    f"{constraint.text!r}; try bounds of ttft or tpot"
-                )
+            self._check_constraint(constraint)
         if self.precision is Precision.FP8:
             from autoauto.graph.kinds import quantise
 
@@ -94,6 +87,24 @@ class Setting:
             raise BadInput(
                 f"the devices of a line may differ in clock and memory, not in tiles, since a model is profiled for "
                 f"one of them; {self.cluster.name} has {sorted(tiles)}; write [[kinds]], which are profiled each"
+            )
+
+    def _check_constraint(self, constraint: Constraint) -> None:
+        """Refuse a condition on results that configurations do not have here.
+
+        Raises:
+            BadInput: it has a name of another mode, of simulated arrivals, or of what a file does not say of devices.
+        """
+        foreign = NAMES_OF_GENERATION.intersection(constraint.names)
+        if foreign and Generation not in self.modes:
+            raise BadInput(f"{min(foreign)} is of text that is generated, got {constraint.text!r}; try --target gpu")
+        for name in QUANTITIES.keys() & {*constraint.names}:
+            self.cluster.check_quantity(QUANTITIES[name], f"the constraint {constraint.text!r}")
+        simulated = PERCENTILES.intersection(constraint.names)
+        if simulated and not hasattr(self.target, "traffic"):
+            raise BadInput(
+                f"{min(simulated)} is of requests whose arrivals are simulated, which target gpu does, got "
+                f"{constraint.text!r}; try bounds of ttft or tpot"
             )
 
     @property
@@ -108,11 +119,15 @@ class Setting:
 
     @property
     def modes(self) -> tuple[type[Mode], ...]:
-        """In which the target runs a model, the one without options first."""
+        """The modes in which the target can run a model; the first is the default."""
         if isinstance(self.target, ServesDecoder):
             return (Generation,)
-        trained: tuple[type[Mode], ...] = (Training,) if self.traits.trains else ()
-        return (Inference, *trained, *((Phased,) if self.traits.phases else ()))
+        modes: list[type[Mode]] = [Inference]
+        if self.traits.trains:
+            modes.append(Training)
+        if self.traits.phases:
+            modes.append(Phased)
+        return tuple(modes)
 
     @property
     def compiler(self) -> CompilingTarget:
@@ -130,7 +145,7 @@ class Setting:
 
     @property
     def period_of_devices(self) -> Period:
-        """What the devices do at the same time."""
+        """Which transfers and computations of the devices happen at the same time."""
         return self.traits.period if self.period is None else self.period
 
     @property
@@ -145,12 +160,12 @@ class Setting:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed of the model, and what one should know about the target's numbers, one sentence each."""
+        """Sentences on the assumptions of the model, and on the numbers of the target."""
         notes: tuple[str, ...] = getattr(self.target, "notes", ())
         return (*self.graph.notes, *notes)
 
     def needs(self, session: Session) -> str:
-        """What a session needs besides the model (`ServesDecoder.needs`), or an empty text."""
+        """The files that a session needs besides the model (`ServesDecoder.needs`), or an empty text."""
         return self.target.needs(session) if isinstance(self.target, ServesDecoder) else ""
 
     @property
@@ -203,7 +218,8 @@ class Setting:
         if knobs.session.differs_by_device:
             self.check_one_kind(f"memory_proportion {knobs.session.values['memory_proportion']}")
         if knobs.n_ipu * knobs.replicas > len(self.devices(knobs)):
-            cores = f" of {n_cores} cores" if (n_cores := knobs.session.group_size) > 1 else ""
+            n_cores = knobs.session.group_size
+            cores = f" of {n_cores} cores" if n_cores > 1 else ""
             raise Infeasible(
                 f"{knobs.replicas} replicas of {knobs.n_ipu} devices{cores} need {knobs.n_devices}, "
                 f"{self.cluster.name} has {len(self.cluster)}",
@@ -253,3 +269,31 @@ class Setting:
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
             "cut_at": str(self.cut_at),
         }
+
+
+def trial_on(
+    setting: Setting,
+    knobs: Knobs,
+    estimate: Plan | PhasedPlan | None,
+    measured: Plan | PhasedPlan,
+    result: Result,
+    origin: Origin,
+    timeline: Timeline | None = None,
+) -> Trial:
+    """The trial of a configuration that runs, with what its devices cost and with all constraints of a setting.
+
+    Args:
+        setting: has the devices.
+        knobs, estimate, measured, origin, timeline: as in `Trial`.
+        result: its numbers, but those that follow from its plans, its devices and the timeline of a step.
+    """
+    return measured_trial(
+        knobs,
+        estimate,
+        measured,
+        with_devices(result, knobs, measured, setting.cluster),
+        device=setting.device_of(knobs),
+        timeline=timeline,
+        origin=origin,
+        constraints=setting.constraints,
+    )

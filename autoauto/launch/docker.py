@@ -44,16 +44,16 @@ class DockerLauncher:
         seen = ",".join(str(order.index(gpu)) for gpu in replica.gpus)
         environment = {**command.environment, GPU_ORDER: seen, _HOME: _CACHE}
         volume = f"{replica.folder}:{replica.folder}:ro" if replica.folder else f"{_hub()}:{_CACHE}"
-        words = [
-            *("docker", "run", "--rm", "--name", name, "--ipc", "host"),
-            *("--gpus", f'"device={",".join(map(str, order))}"'),
-            *("--publish", f"127.0.0.1:{PORT_WORD}:{PORT_WORD}", "--volume", volume, "--env", _TOKEN),
-            *(word for variable, value in environment.items() for word in ("--env", f"{variable}={value}")),
-        ]
+        words = ["docker", "run", "--rm", "--name", name, "--ipc", "host"]
+        words += ["--gpus", f'"device={",".join(map(str, order))}"']
+        words += ["--publish", f"127.0.0.1:{PORT_WORD}:{PORT_WORD}", "--volume", volume, "--env", _TOKEN]
+        for variable, value in environment.items():
+            words += ["--env", f"{variable}={value}"]
+        image = self._image or replica.image
         if command.files:  # a shell writes them: the daemon may have no folder in common with this machine
-            words += ["--workdir", "/tmp"]
-        words += ["--entrypoint", "sh" if command.files else command.words[0], self._image or replica.image]
-        words += _writing(replica) if command.files else command.words[1:]
+            words += ["--workdir", "/tmp", "--entrypoint", "sh", image, *_writing(replica)]
+        else:
+            words += ["--entrypoint", command.words[0], image, *command.words[1:]]
         return GuardTask(tuple(words), at_end=("docker", "rm", "--force", name))
 
 

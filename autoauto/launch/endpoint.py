@@ -77,14 +77,17 @@ class EndpointLauncher:
             EngineFault: they do not in time.
         """
         signal = Path(tempfile.gettempdir(), f"autoauto-restarted-{os.getpid()}")
-        or_say = f", or, where it was restarted unseen: touch {signal}, or press Enter" if must_change else ""
-        _say(f"waiting for {', '.join(urls)}{or_say}")
-        waiting = set(urls) if must_change else set()  # of those a restart must be seen
+        waiting: set[str] = set()  # servers of which a restart must be seen
+        asked = f"waiting for {', '.join(urls)}"
+        if must_change:
+            waiting = set(urls)
+            asked += f", or, where it was restarted unseen: touch {signal}, or press Enter"
+        _say(asked)
         end_s = monotonic() + limit_s
         try:
             while True:
                 up = {url for url in urls if _is_up(url)}
-                waiting &= up
+                waiting &= up  # one that does not answer is being restarted
                 if _is_said(signal):
                     waiting = set()
                 if not waiting and len(up) == len(urls):
@@ -113,10 +116,10 @@ def _is_said(signal: Path) -> bool:
 
 def _shown(replica: ReplicaStart) -> str:
     """A command as a shell reads it; whoever runs it chooses the port."""
-    command = replica.command
-    words = [quoted(word.replace(PORT_WORD, "8000")) for word in command.words]
-    files = [f"# {name}:\n{text.rstrip()}\n" for name, text in command.files.items()]
-    return "".join(files) + " ".join([*(f"{name}={value}" for name, value in replica.environment.items()), *words])
+    files = [f"# {name}:\n{text.rstrip()}\n" for name, text in replica.command.files.items()]
+    words = [f"{name}={value}" for name, value in replica.environment.items()]
+    words += [quoted(word.replace(PORT_WORD, "8000")) for word in replica.command.words]
+    return "".join(files) + " ".join(words)
 
 
 def _say(text: str) -> None:

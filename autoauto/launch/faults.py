@@ -12,7 +12,7 @@ _N_LINES, _MAX_REASON = 20, 240
 
 
 class FaultKind(StrEnum):
-    """What went wrong."""
+    """Kinds of faults."""
 
     MEMORY = "out of memory"
     REFUSED = "refused option"
@@ -43,13 +43,13 @@ MEMORY = re.compile(
     r"|errormemoryallocation|larger than the (available kv cache memory|maximum number of tokens)",
     re.IGNORECASE,
 )
-"""What engines say where memory lacks: an error of PyTorch, or one of their own about KV cache."""
+"""Messages of engines where memory lacks: an error of PyTorch, or one of their own about KV cache."""
 REFUSED = re.compile(
     r"(?:unrecognized arguments?|no such option|unexpected argument|unknown (?:option|argument))[:' ]*(--[\w-]+)"
     r"|(?:argument|option|invalid value for) '?(?:-\w/)?(--[\w-]+)[^:]*: (?:invalid|expected|is not|not allowed)",
     re.IGNORECASE,
 )
-"""What parsers of options say: argparse and click."""
+"""Messages of the parsers argparse and click about options."""
 _PORT = re.compile(r"address already in use|errno 98|port .* (?:is )?(?:already )?in use", re.IGNORECASE)
 _TELLING = re.compile(r"error|exception|failed|fatal|invalid|cannot|not found|unsupported", re.IGNORECASE)
 _IN_A_TRACE = re.compile(r'^\s*(?:\S.*\s)?(?:File ".*", line \d+|raise \w|Traceback |During handling|\^+)')
@@ -72,8 +72,9 @@ def fault_of_log(log: Sequence[str], exit_code: int) -> EngineFault:
         (FaultKind.MEMORY, MEMORY, "the engine ran out of memory"),
         (FaultKind.PORT, _PORT, "the port was taken"),
     ):
-        if lines := [line for line in log if pattern.search(line)]:
-            return EngineFault(kind, f"{words}: {_short(lines[0])}", log)
+        for line in log:
+            if pattern.search(line):
+                return EngineFault(kind, f"{words}: {_short(line)}", log)
     return EngineFault(FaultKind.ENDED, f"the engine ended with exit code {exit_code}: {_last(log)}", log)
 
 

@@ -131,7 +131,7 @@ def _descendants(pid: int) -> list:  # type: ignore[type-arg]
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat", errors="replace") as file:
             parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
     family = [pid]
-    for each in family:
+    for each in family:  # which grows on the way
         family += [child for child, parent in parents.items() if parent == each]
     return family[1:]
 

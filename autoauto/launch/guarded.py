@@ -33,7 +33,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class GuardTask(NamedTuple):
-    """What a guard runs.
+    """The task of a guard: an engine to run.
 
     Attributes:
         words: of the engine, with "{port}" for the port.
@@ -186,9 +186,11 @@ def guarded_engines(
     """
     with ExitStack() as running:
         engines = [running.enter_context(GuardedEngine(*each)) for each in zip(tasks, programs, strict=True)]
-        tasks = [tunnel_of(number, engine.port) for number, engine in enumerate(engines)] if tunnel_of else []
-        tunnels = [running.enter_context(GuardedEngine(task)) for task in tasks]
-        urls = tuple(f"http://127.0.0.1:{end.port}" for end in tunnels or engines)
+        tunnels: list[GuardedEngine] = []
+        if tunnel_of is not None:
+            for number, engine in enumerate(engines):
+                tunnels.append(running.enter_context(GuardedEngine(tunnel_of(number, engine.port))))
+        urls = tuple(f"http://{LOOPBACK}:{end.port}" for end in tunnels or engines)
         together = GuardedEngines([*engines, *tunnels], urls)
         try:
             wait_until_ready(together, ready_path, limit_s)

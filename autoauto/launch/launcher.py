@@ -1,4 +1,4 @@
-"""What starts engines: `EngineLauncher`, and engines that run: `RunningEngines`. A way to start them is a file."""
+"""Ways to start engines, `EngineLauncher`, each in a file, and engines that run: `RunningEngines`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunningEngines(Protocol):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Of the replicas, or of what shares requests out among them."""
+        """URLs of the replicas, or of one balancer in front of them."""
 
     def fault(self, timeout_s: float = 0.0) -> EngineFault | None:
         """Why one of them has ended, now or within a time; None while all run, and where nobody can say."""
@@ -104,10 +104,12 @@ def launcher_of(text: str) -> EngineLauncher:
 
 def launchers() -> Mapping[str, Callable[[str], EngineLauncher]]:
     """All ways by their names: the `LAUNCHER` of every file of this folder that has one."""
-    modules = [
-        import_module(f"{launch_package.__name__}.{each.name}") for each in iter_modules(launch_package.__path__)
-    ]
-    return {each.__name__.rpartition(".")[2]: each.LAUNCHER for each in modules if hasattr(each, "LAUNCHER")}
+    ways: dict[str, Callable[[str], EngineLauncher]] = {}
+    for each in iter_modules(launch_package.__path__):
+        module = import_module(f"{launch_package.__name__}.{each.name}")
+        if hasattr(module, "LAUNCHER"):
+            ways[each.name] = module.LAUNCHER
+    return ways
 
 
 def wait_until_ready(engines: RunningEngines, path: str, limit_s: float) -> None:

@@ -35,10 +35,11 @@ async def open_loop(
     due_s = perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in numbers:
+            # From when it was due, not sent: a client that is late makes up for it.
             due_s += next(gaps_s)
             await asyncio.sleep(max(due_s - perf_counter(), 0.0))
             group.create_task(_sent(send, number, due_s))
 
 
-async def _sent(send: Send, number: int, due_s: float) -> None:
+async def _sent(send: Send, number: int, due_s: float) -> None:  # a task takes a coroutine, not any awaitable
     await send(number, due_s)

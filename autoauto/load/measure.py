@@ -76,10 +76,9 @@ async def _measure(urls: Sequence[str], load: TokenLoad, model: str, chat: bool,
     connector = TCPConnector(limit=0, force_close=not urls[0].startswith("https:"))
     async with ClientSession(connector=connector, timeout=timeout) as session:
         every = [await served_model(session, url, model) for url in urls]
-        endpoints = [
-            OpenAiEndpoint(session, url, served["id"], chat, load.extra)
-            for url, served in zip(urls, every, strict=True)
-        ]
+        endpoints: list[OpenAiEndpoint] = []
+        for url, served in zip(urls, every, strict=True):
+            endpoints.append(OpenAiEndpoint(session, url, served["id"], chat, load.extra))
         prompt, assumed = await _prompts(endpoints[0], load, chat, every[0])
         running = RunningLoad(SharedServers(endpoints), load, prompt)
         await running.put_on()
@@ -145,6 +144,7 @@ class RunningLoad:
 
     def _is_enough(self, n_counted: int) -> bool:
         load = self._load
+        # A server that fails in the warm-up, or for all clients in turn, need not be asked further.
         if self._n_failed_in_turn > load.n_clients or (n_counted <= 0 and self._n_failed_in_turn):
             return True
         if n_counted < self._enough_at:
@@ -159,9 +159,10 @@ class RunningLoad:
         answer = await self._endpoint.generate(self._prompt(number), load.output_tokens, self._event_s.append)
         self._answers[number] = answer
         self._n_failed_in_turn = self._n_failed_in_turn + 1 if answer.failure else 0
-        self._n_warm += number < load.n_before
-        if number < load.n_before == self._n_warm:
-            self._start_s = perf_counter()
+        if number < load.n_before:
+            self._n_warm += 1
+            if self._n_warm == load.n_before:  # the last of the warm-up is answered: the steady part begins
+                self._start_s = perf_counter()
         if len(self._answers) % load.n_clients == 0 and perf_counter() > self._sampled_s + SAMPLE_EVERY_S:
             self._sampled_s = perf_counter()
             self._sampling.append(asyncio.create_task(self._sample()))
@@ -173,7 +174,7 @@ class RunningLoad:
             self._states.append(state)
 
     def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
-        """What was measured.
+        """Compute the measurement of the load.
 
         Args:
             url: of the server.
@@ -190,8 +191,11 @@ class RunningLoad:
             raise MeasurementsFailed(f"{url} must answer requests, got {len(failed)} failed: {failed[0].failure}")
         n_tokens = sum(answer.n_tokens for answer in answered)
         wall_s = max(answer.event_s[-1] for answer in answered) - min(answer.sent_s for answer in counted)
+        tokens_per_s = n_tokens / wall_s
         n_steady_tokens = self._n_steady_tokens()
         is_steady = n_steady_tokens >= MIN_STEADY_SHARE * n_tokens
+        if is_steady:
+            tokens_per_s = n_steady_tokens / (self._end_s - self._start_s)
         half_width = _half_width(self._event_s, self._start_s, self._end_s)
         notes = [*assumed, *self._notes(answered, failed)]
         if not is_steady:
@@ -202,7 +206,7 @@ class RunningLoad:
             notes.append(f"the throughput is known within {half_width:.1%}, asked was {load.half_width:.1%}")
         gaps = [gap for answer in answered for gap in np.diff(answer.event_s).tolist()]
         return TokenMeasurement(
-            tokens_per_s=n_steady_tokens / (self._end_s - self._start_s) if is_steady else n_tokens / wall_s,
+            tokens_per_s=tokens_per_s,
             half_width=half_width,
             ttft_s=Percentiles.of([answer.ttft_s for answer in answered]),
             tpot_s=Percentiles.of([answer.tpot_s for answer in answered if answer.has_tpot]),
@@ -220,8 +224,8 @@ class RunningLoad:
         """Tokens of the steady part: each event of an answer has an equal share of its tokens."""
         n_tokens = 0.0
         for answer in self._answers.values():
-            n_events = sum(self._start_s < event_s <= self._end_s for event_s in answer.event_s)
             if not answer.failure:
+                n_events = sum(self._start_s < event_s <= self._end_s for event_s in answer.event_s)
                 n_tokens += answer.n_tokens * n_events / len(answer.event_s)
         return n_tokens
 

@@ -57,7 +57,7 @@ class EventStream:
 
 @dataclass(slots=True)
 class StreamedAnswer:
-    """What came of one request; times are of `perf_counter`.
+    """The answer to one request; times are of `perf_counter`.
 
     Attributes:
         sent_s: when it was sent.
@@ -118,17 +118,19 @@ class OpenAiEndpoint:
         """Send a prompt and read its answer of `n_tokens` tokens; `on_event` gets the time of every event with text."""
         from aiohttp import ClientError
 
-        body = {
+        body: dict[str, object] = {
             "model": self._model,
-            **({"messages": [{"role": "user", "content": prompt}]} if self._chat else {"prompt": prompt}),
             "max_tokens": n_tokens,
             "ignore_eos": True,
             "temperature": 0.0,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **self._extra,
         }
-        content = msgspec.json.encode(body)
+        if self._chat:
+            body["messages"] = [{"role": "user", "content": prompt}]
+        else:
+            body["prompt"] = prompt
+        content = msgspec.json.encode(body | dict(self._extra))
         answer = StreamedAnswer(perf_counter())
         try:
             async with self._session.post(
@@ -139,20 +141,20 @@ class OpenAiEndpoint:
                     return answer
                 stream = EventStream()
                 async for read in response.content.iter_any():
-                    now_s = perf_counter()
+                    now_s = perf_counter()  # of all events of a read, before the first of them is decoded
                     for event in stream.feed(read):
                         _note(answer, event, now_s, on_event)
         except (ClientError, TimeoutError, OSError, msgspec.DecodeError) as error:
             answer.failure = f"{type(error).__name__}: {error}"
         if not answer.failure and not answer.n_tokens:
             answer.failure = "the stream ended without usage.completion_tokens"
-        if not answer.event_s:
+        if not answer.event_s:  # so that every answer has an end
             answer.event_s.append(perf_counter())
         answer.failure = _without_key(answer.failure)[:_MAX_REASON]
         return answer
 
     async def n_tokens_of(self, prompt: str) -> int:
-        """What the server counts in a prompt.
+        """The number of tokens that the server counts in a prompt.
 
         Raises:
             MeasurementsFailed: it did not answer.
@@ -211,11 +213,15 @@ async def served_model(session: ClientSession, url: str, name: str) -> Mapping[s
             content = await response.read()
             if response.status != _OK:
                 raise BadInput(f"{url} must list its models, got status {response.status}: {_error_in(content)}")
-            models = {model["id"]: model for model in msgspec.json.decode(content)["data"]}
+            models: dict[str, Mapping[str, Any]] = {
+                model["id"]: model for model in msgspec.json.decode(content)["data"]
+            }
     except (ClientError, InvalidURL, OSError, TimeoutError, msgspec.DecodeError, KeyError, TypeError) as error:
         raise BadInput(f"{url} must be a server of the OpenAI protocol: {_without_key(unreached(error))}") from None
-    if name in models or (not name and len(models) == 1):
-        return models[name] if name else next(iter(models.values()))
+    if not name and len(models) == 1:
+        return next(iter(models.values()))
+    if name in models:
+        return models[name]
     raise BadInput(f"the model must be one of {', '.join(models)}, got {name!r:.80}; name one that {url} serves")
 
 
@@ -233,8 +239,10 @@ def api_key() -> str:
 
 def _headers() -> dict[str, str]:
     """The key is read for every request and stored nowhere."""
-    key = api_key()
-    return {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
+    headers = {"Content-Type": "application/json"}
+    if key := api_key():
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
 
 
 def _without_key(text: str) -> str:
@@ -285,9 +293,10 @@ def _has_text(event: _Event) -> bool:
     """
     choice = event.choices[0]
     delta = choice.get("delta")
-    if delta is None:
+    if delta is None:  # a completion
         text = choice.get("text")
-        return bool(text) or (text is not None and not (choice.get("finish_reason") and event.usage))
+        is_end = choice.get("finish_reason") and event.usage
+        return bool(text) or (text is not None and not is_end)
     texts = [text for name, text in delta.items() if name != "role" and text is not None]
     return any(texts) or ("role" not in delta and bool(texts))
 
@@ -297,7 +306,9 @@ def _error_in(content: bytes) -> str:
     try:
         error = msgspec.json.decode(content)
         error = error.get("error", error)
-        text = str(error.get("message", error) if isinstance(error, dict) else error)
+        if isinstance(error, dict):
+            error = error.get("message", error)
+        text = str(error)
     except (msgspec.DecodeError, AttributeError):
         text = content.decode(errors="replace")
     return _without_key(" ".join(text.split()))[:_MAX_REASON]

@@ -53,6 +53,7 @@ class TextPrompts:
         """
         n_short, n_long = 8, 16
         short, long = [await n_tokens(cls(load, n)(n)) for n in (n_short, n_long)]
+        # Two counts give the tokens of a word; the rest are those of the template.
         per_word = (long - short) / (n_long - n_short)
         n_words = round(n_short + (load.input_tokens - short) / per_word) if per_word > 0 else 0
         if n_words < 1:
@@ -60,7 +61,7 @@ class TextPrompts:
                 f"input_tokens must be more than the template of the chat adds, got {load.input_tokens} where a prompt "
                 f"of {n_short} words has {short} tokens; try more, or completions"
             )
-        n_given = await n_tokens(cls(load, n_words)(0))
+        n_given = await n_tokens(cls(load, n_words)(0))  # a third one corrects what the line through two misses
         n_words = max(n_words + round((load.input_tokens - n_given) / per_word), 1)
         return cls(load, n_words)
 

@@ -31,7 +31,7 @@ class SharedServers:
             self._n_in_flight[chosen] -= 1
 
     async def server_state(self) -> ServerState | None:
-        """What they say of themselves together; None where one of them says nothing."""
+        """The state of all servers together; None if one does not state its own."""
         states = [await endpoint.server_state() for endpoint in self._endpoints]
         known = [state for state in states if state is not None]
         return together(known) if len(known) == len(states) else None

@@ -93,7 +93,7 @@ class TokenLoad:
 
 @dataclass(frozen=True)
 class ServerLoad:
-    """What the engine said of itself.
+    """The state of the engine before, under and after a load.
 
     Attributes:
         before: the load.
@@ -151,7 +151,7 @@ class TokenMeasurement:
 
     @property
     def requests_per_s(self) -> float:
-        """In the steady part."""
+        """Requests that were answered a second, in the steady part."""
         return self.tokens_per_s * self.n_requests / self.n_tokens
 
     def to_json(self) -> dict[str, Any]:

@@ -24,11 +24,11 @@ def test_requests_of_mean_lengths_have_a_token_or_more() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_rows_that_say_nothing_of_their_source_are_measured_with_alike_requests(engine: str) -> None:
-    assert engine_named(engine).driver_of("", 4, REQUEST) == LoadDriver()
+    assert engine_named(engine).measured.driver_of("", 4, REQUEST) == LoadDriver()
 
 
 def test_only_requests_of_some_lengths_and_small_groups_wait_for_others() -> None:
-    driver_of = engine_named("trtllm").driver_of
+    driver_of = engine_named("trtllm").measured.driver_of
     source = f"{INFERENCEMAX_ROWS}; silicon_concurrency=8"
     waits = {
         (tensor_parallel, lengths): driver_of(source, tensor_parallel, Workload(*lengths)).arrivals.wait_steps
@@ -37,4 +37,4 @@ def test_only_requests_of_some_lengths_and_small_groups_wait_for_others() -> Non
     }
     assert waits.pop((4, (1024, 1024))) == 20
     assert set(waits.values()) == {0}
-    assert engine_named("vllm").driver_of(source, 4, REQUEST) == INFERENCEMAX
+    assert engine_named("vllm").measured.driver_of(source, 4, REQUEST) == INFERENCEMAX

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.evaluate.costs.costs import BeginsWhole
+from autoauto.evaluate.costs.whole_first import WholeFirstCosts
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.profile.cache import ProfileCache
@@ -189,7 +189,7 @@ def test_replicas_that_ran_show_how_much_longer_as_many_devices_take(flow: Flow)
         Knobs(n_ipu=2, runtime="onnxruntime", batch_size=8),
     )
     before = [flow.upper_bound(each) for each in (knobs, others)]
-    assert isinstance(flow.costs, BeginsWhole)
+    assert isinstance(flow.costs, WholeFirstCosts)
     flow.costs.learn_speed(Knobs(n_ipu=1, runtime="onnxruntime", batch_size=8, replicas=4), 10.0, 8.0)
     after = [flow.upper_bound(each) for each in (knobs, others)]
     ratios = [b.samples_per_s / a.samples_per_s for a, b in zip(before, after, strict=True) if a and b]
@@ -217,7 +217,7 @@ def test_a_model_that_no_device_holds_has_no_best_case_and_its_parts_may_be_too_
     best = flow.upper_bound(Knobs(n_ipu=4, runtime="onnxruntime", batch_size=32))
     assert best is not None
     assert best.runs
-    assert isinstance(flow.costs, BeginsWhole)
+    assert isinstance(flow.costs, WholeFirstCosts)
     with pytest.raises(Infeasible, match="9 devices need a layer each, got 8"):
         flow.costs.bound_plan(Knobs(n_ipu=9, runtime="onnxruntime", batch_size=1))
 
@@ -234,7 +234,7 @@ def test_a_search_profiles_no_layer_where_no_pipeline_can_win(flow: Flow, target
     asked = flow.expect, Objective.THROUGHPUT, flow.upper_bound
     tried: list[Knobs] = []
     costs = flow.costs
-    assert isinstance(costs, BeginsWhole)
+    assert isinstance(costs, WholeFirstCosts)
 
     def observe(knobs: Knobs) -> Observation:
         tried.append(knobs)

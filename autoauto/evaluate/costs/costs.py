@@ -1,40 +1,14 @@
-"""What pipelines have of `LayerwiseCosts`, and costs that begin with the whole model: `BeginsWhole`."""
+"""The costs of pipelines, from those of ranges of layers: `pipeline_table`, `shared_cycles`."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan import replicas
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
-
-
-class BeginsWhole(ABC):
-    """Costs that begin with the whole model on one device; a class, as `HasBounds`."""
-
-    @abstractmethod
-    def whole_plan(self, knobs: Knobs) -> Plan | None:
-        """One device that runs the whole model, where no layer is needed to know it; None where layers tell.
-
-        Raises:
-            Infeasible: it needs more memory than the device has.
-        """
-
-    @abstractmethod
-    def bound_plan(self, knobs: Knobs) -> Plan | None:
-        """A plan of one pipeline that is no slower than any, by the whole model alone; None where there is none.
-
-        Raises:
-            Infeasible: too few layers may be parted, or not even equal parts fit.
-        """
-
-    @abstractmethod
-    def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
-        """Take note how much longer than estimated a configuration took."""
 
 
 def pipeline_table(costs: LayerwiseCosts, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:

@@ -27,9 +27,9 @@ from autoauto.records.layers import LayerRange
 
 Value = TypeVar("Value")
 SCHEMA = 1
-"""Of stored forecasts; another one is another subject."""
+"""Version of stored forecasts; forecasts of other versions are not read."""
 WRITE_EVERY_S = 5.0
-"""What is lost of a killed process is no more; the rest is written at its end."""
+"""Forecasts are written this often, so that a killed process loses no more; the rest at its end."""
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class _StoredOutcome(msgspec.Struct, Generic[Value], frozen=True, omit_defaults=True):
-    """What was computed, or why there is nothing."""
+    """A result, or the reason why there is none."""
 
     value: Value | None = None
     failure: _Failure | None = None
@@ -147,7 +147,7 @@ def _write(store: ForecastStore, new: dict[str, str], damaged: set[str]) -> None
 
 
 def forecasts_of(setting: Setting) -> StoredForecasts:
-    """Where forecasts of a setting are stored: nowhere for real devices, beside the profiles for cost models.
+    """The store of the forecasts of a setting: beside the profiles for cost models, none for real devices.
 
     By a cost model a forecast depends on the model, the devices, the target and how estimates are made alone: also the
     samples to which they are fitted follow from these (`LayerwiseCosts`). Constraints change none.

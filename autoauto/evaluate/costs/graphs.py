@@ -14,7 +14,7 @@ from autoauto.records.installation import code_version
 from autoauto.records.layers import LayerGraph, ModelInputs
 
 SCHEMA = 1
-"""Of stored graphs; another one is another subject."""
+"""Version of stored graphs; graphs of other versions are not read."""
 _ELSEWHERE = b"location"
 """A file of ONNX has this word where weights lie in files beside it, of which its own bytes do not tell."""
 
@@ -44,7 +44,7 @@ def stored_graph(model: str, given: ModelInputs, cache: ProfileCache) -> LayerGr
 
 @lru_cache(maxsize=16)
 def _stored(store: ForecastStore, model: str, given: ModelInputs) -> LayerGraph:
-    """One object for all who ask in this process, since equal graphs take long to compare."""
+    """Read a graph once in a process: all callers get one object, since equal graphs take long to compare."""
     read = cache(lambda: load_graph(model, given))
 
     def make() -> LayerGraph | None:
@@ -55,6 +55,9 @@ def _stored(store: ForecastStore, model: str, given: ModelInputs) -> LayerGraph:
 
 def _has_finite_numbers(graph: LayerGraph) -> bool:
     """Whether JSON has all numbers of a graph."""
-    values = (value for layer in graph.all_layers() for _, value in layer.attributes)
-    numbers = (each for value in values for each in (value if isinstance(value, tuple) else (value,)))
-    return all(isfinite(number) for number in numbers if isinstance(number, float))
+    for layer in graph.all_layers():
+        for _, value in layer.attributes:
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(number, float) and not isfinite(number) for number in numbers):
+                return False
+    return True

@@ -28,7 +28,7 @@ from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import LayerProfile, ModelProfile, WeightUpdate
 from autoauto.records.files.json import to_json
 from autoauto.records.hardware import Cluster, Device, Topology
-from autoauto.records.plans.plan import CutAt
+from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.target import Profiled
 from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.schedule.stash import in_flight
@@ -47,7 +47,7 @@ class EndBytes(NamedTuple):
 
 
 class LayersSummary(NamedTuple):
-    """What is known of a profile without reading it.
+    """A digest and the ends of a profile, which need not be read for them.
 
     Attributes:
         digest: of what all layers cost.
@@ -97,7 +97,7 @@ class LayerProfiles:
         return self._first_sessions.of((common, self.summary(options, progress).digest), lambda: options.session)
 
     def summary(self, options: CompileOptions, progress: Progress | None = None) -> LayersSummary:
-        """What forecasts that are stored need of the profile; it is stored, too."""
+        """The summary of a profile, by which forecasts are stored; it is stored, too."""
 
         def summary() -> LayersSummary:
             return LayersSummary.of(self.layers(options, progress).layers)
@@ -133,7 +133,7 @@ class LayerwiseCosts(ABC):
 
     @property
     def forecasts(self) -> StoredForecasts:
-        """Where forecasts that were made before are stored."""
+        """The store of forecasts that were made before."""
         return self._profiles.forecasts
 
     def cost_key(self, knobs: Knobs) -> object:
@@ -168,6 +168,25 @@ class LayerwiseCosts(ABC):
     def ends(self, options: CompileOptions) -> EndBytes:
         """The bytes of the model's inputs and outputs."""
 
+    def whole_plan(self, knobs: Knobs) -> Plan | None:
+        """The plan of the whole model on one device, if no layer need be measured for it; else None.
+
+        Raises:
+            Infeasible: it needs more memory than the device has.
+        """
+        return None
+
+    def bound_plan(self, knobs: Knobs) -> Plan | None:
+        """A plan of one pipeline that is no slower than any, by the whole model alone; None where there is none.
+
+        Raises:
+            Infeasible: too few layers may be parted, or not even equal parts fit.
+        """
+        return None
+
+    def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:  # noqa: B027
+        """Take note how much longer than estimated a configuration took, where that tells of others."""
+
     def with_equal_costs(self, knobs: Knobs, progress: Progress | None = None) -> Knobs:
         """The configuration with the first session that was asked for with which all layers cost as much.
 
@@ -196,6 +215,7 @@ class LayerwiseCosts(ABC):
             sizes = ()
         key = store.subject, sizes
         if key not in self._corrections:
+            # By a cost model all sessions share the samples of the common one.
             known, common = store.batch_sizes(), replace(options, session=options.session.common)
             for size in sizes:
                 if size not in known:
@@ -236,7 +256,7 @@ class LayerwiseCosts(ABC):
         cluster = setting.hardware(options.session)
         far_memory = setting.traits.runs_plans
         store.add(options, range_examples(setting.graph, profile, cluster, measured, far_memory, alone))
-        self._corrections.forget((store.subject, ()))
+        self._corrections.forget((store.subject, ()))  # the fit to all examples, which are now more
 
     def _store(self, options: CompileOptions, alone: bool = True) -> RangeStore:
         """The examples of layers that were measured `alone`, or in their model."""
@@ -270,7 +290,7 @@ class LayerwiseCosts(ABC):
         options = setting.options(knobs, device)
         key = options, knobs.weight_update, recompute
         known = self._ranges.get(key)
-        if known is not None and known[0] == correction:
+        if known is not None and known[0] == correction:  # on real devices later measurements change it
             return known[1:]
         profile = corrected(self.layers(options, progress), setting.graph, correction)
         if knobs.training:
@@ -285,7 +305,7 @@ class LayerwiseCosts(ABC):
         return profile, table
 
     def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
-        """What layers exchange where any device reaches any other."""
+        """The tensors that layers exchange, where any device reaches any other; None on a line."""
         setting = self.setting
         if setting.cluster.topology is Topology.LINE:
             return None

@@ -24,7 +24,6 @@ from typing_extensions import override
 
 from autoauto.estimate.sums import cut_allowed
 from autoauto.estimate.table import calibrated
-from autoauto.evaluate.costs.costs import BeginsWhole
 from autoauto.evaluate.costs.layer_costs import EndBytes, LayerwiseCosts
 from autoauto.evaluate.costs.whole_model import WholeModel
 from autoauto.evaluate.setting import Setting
@@ -41,7 +40,7 @@ from autoauto.records.plans.plan import Plan
 from autoauto.space.knobs import Knobs
 
 MAX_SPEED_UP = 1.1
-"""Of several cores over one, relative to their number: together they hold more of a model in their caches."""
+"""Largest speed-up of several cores over one, relative to their number: together they have more cache for a model."""
 
 
 class _Working(NamedTuple):
@@ -62,7 +61,7 @@ class _Working(NamedTuple):
         return (self.session == other.session) * (1 + (self.batch_size == other.batch_size))
 
 
-class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
+class WholeFirstCosts(LayerwiseCosts):
     """The costs of a model that is measured whole on one device before any of its layers.
 
     Times of layers are those in their model where memory does not matter and the runtime knows them; else alone.
@@ -97,14 +96,18 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
         return not self._whole.leaves_memory(options)
 
     def _cycles(self, options: CompileOptions) -> tuple[float, ...] | None:
-        return self._cycles_in_model.of(
-            options, lambda: self._interpolated(options) if self._whole.leaves_memory(options) else None
-        )
+        """The cycles of every layer in its model; None where layers are measured alone."""
+
+        def in_model() -> tuple[float, ...] | None:
+            return self._interpolated(options) if self._whole.leaves_memory(options) else None
+
+        return self._cycles_in_model.of(options, in_model)
 
     def _interpolated(self, options: CompileOptions) -> tuple[float, ...] | None:
-        """Linear between the batch sizes at which the whole model is measured, beyond them those there."""
-        setting, ends = self.setting, []
-        for size in (sizes := self._whole.measured_sizes(options)):
+        """Cycles that are linear between the batch sizes at which the whole model is measured, and beyond as there."""
+        setting, sizes = self.setting, self._whole.measured_sizes(options)
+        ends: list[tuple[float, ...]] = []
+        for size in sizes:
             at_size = replace(options, batch_size=size)
             device = setting.device(at_size)
             cycles = cycles_in_model(setting.graph, setting.compiler, device, at_size, setting.cache)
@@ -128,8 +131,8 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
         whole = self._whole.as_stage(replace(knobs, n_ipu=1), cost).stages[0]
         return calibrated(table, [replace(whole, layers=LayerRange(0, table.n_layers))])
 
+    @override
     def whole_plan(self, knobs: Knobs) -> Plan | None:
-        """Implements `BeginsWhole`."""
         if knobs.n_ipu > 1:
             return None
         plan = self._whole.as_stage(knobs, self._whole.cost(self.setting.options(knobs)))
@@ -137,8 +140,9 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
             raise out_of_memory(plan)
         return plan
 
+    @override
     def bound_plan(self, knobs: Knobs) -> Plan | None:
-        """Implements `BeginsWhole`; none where a plan needs no further measurement either.
+        """The whole model in equal parts; none where a plan needs no further measurement either.
 
         Its stages are equal parts and exchange tensors in no time. Where as many replicas as it has devices were
         measured, they take as much longer than one alone as those did: they share memory and caches in the same way.
@@ -157,8 +161,9 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
             raise out_of_memory(parts)
         return parts
 
+    @override
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
-        """Implements `BeginsWhole`; replicas of one device tell it."""
+        """Only replicas of one device each tell of others."""
         if knobs.n_ipu == 1:
             self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
 
@@ -182,9 +187,9 @@ class WholeFirstCosts(LayerwiseCosts, BeginsWhole):
         part = replace(
             stage, forward_cycles=cycles, backward_cycles=0, receive_cycles=0, send_cycles=0, memory_bytes=memory_bytes
         )
-        bounds = np.linspace(0, len(self.setting.graph), n + 1).astype(int).tolist()
-        ranges = (LayerRange(*ends) for ends in pairwise(bounds))
-        return replace(plan, stages=tuple(replace(part, layers=r, device=device) for device, r in enumerate(ranges)))
+        cuts = np.linspace(0, len(self.setting.graph), n + 1).astype(int).tolist()
+        stages = [replace(part, layers=LayerRange(*ends), device=index) for index, ends in enumerate(pairwise(cuts))]
+        return replace(plan, stages=tuple(stages))
 
     def _slow_down(self, knobs: Knobs) -> float:
         """How much longer devices take when as many work at the same time, by the replicas that ran: 1 without any.

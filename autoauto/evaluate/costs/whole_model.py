@@ -103,11 +103,12 @@ class WholeModel:
         if len(sizes) == 1:
             return self._measure(options)
         first, last = sizes
-        low, high = (self._measure(replace(options, batch_size=n)) for n in sizes)
+        low, high = self._measure(replace(options, batch_size=first)), self._measure(replace(options, batch_size=last))
 
         def on_line(n_samples: int) -> LayerProfile:
             return interpolate(low, high, Fraction(n_samples - first, last - first))
 
+        # A long run is assumed to take as long a sample as one of at most `MAX_WHOLE_S`, if the line hardly differs.
         whole, shorter = on_line(size), size
         while shorter >= 2 * last and on_line(shorter).forward_cycles > MAX_WHOLE_S * clock_hz:
             shorter //= 2
@@ -124,7 +125,9 @@ class WholeModel:
             return (size,)
         large = self._large_batch(self._measure(fewest), smallest, self.setting.device(options).clock_hz)
         if size <= large:
-            return (smallest, large) if self._can_measure(replace(options, batch_size=large)) else (size,)
+            if self._can_measure(replace(options, batch_size=large)):
+                return (smallest, large)
+            return (size,)
         return self._larger_sizes.of(fewest, lambda: self._sizes_beyond(options, smallest, large))
 
     def _can_measure(self, options: CompileOptions) -> bool:
@@ -137,7 +140,8 @@ class WholeModel:
 
     def _sizes_beyond(self, options: CompileOptions, smallest: int, large: int) -> tuple[int, int]:
         """The two batch sizes between which those beyond `large` are on a line: see `BUSY_SHARE`."""
-        low, high = (self._measure(replace(options, batch_size=n)) for n in (smallest, large))
+        low = self._measure(replace(options, batch_size=smallest))
+        high = self._measure(replace(options, batch_size=large))
         is_busy = high.forward_cycles * smallest >= BUSY_SHARE * low.forward_cycles * large
         if is_busy or LARGE_BATCH * high.forward_cycles > MAX_LARGE_S * self.setting.device(options).clock_hz:
             return smallest, large

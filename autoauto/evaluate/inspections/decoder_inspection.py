@@ -14,12 +14,12 @@ from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
 
 _TOKENS = Workload(8, 8)
-"""Of the requests of the server that is started."""
+"""Tokens of the one request for which a server is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderInspection:
-    """What is known of a GGUF file.
+    """The header of a GGUF file, and whether llama.cpp serves it.
 
     Attributes:
         model: the file, as it was given.

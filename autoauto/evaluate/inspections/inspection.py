@@ -48,7 +48,7 @@ class RuntimeAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What is known of a model file.
+    """A model file: its layers, ends and operators, and which runtimes run it.
 
     Attributes:
         graph: its layers, with what was assumed of them.

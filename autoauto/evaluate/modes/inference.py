@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 
+from typing_extensions import override
+
 from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
+from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.plan.pipeline.optimal import anytime, has_plan
 from autoauto.plan.pipeline.problem import evaluate
 from autoauto.plan.pipeline.range_plans import best_with_stage_replicas
@@ -28,7 +31,7 @@ def best_by_period(table: CostTable, knobs: Knobs) -> BoundedPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class InferenceFlow:
+class InferenceFlow(StageFlow):
     """The `StageFlow` of inference.
 
     Attributes:
@@ -37,50 +40,54 @@ class InferenceFlow:
 
     costs: LayerwiseCosts
 
+    @override
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
-        """Implements `StageFlow`."""
         if knobs.mode.stage_replicas:
             return None
         return has_plan(pipeline_table(self.costs, knobs, None, start))
 
+    @override
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """Implements `StageFlow`; the plan with the shortest period."""
+        """The plan with the shortest period."""
         return best_by_period(pipeline_table(self.costs, knobs, progress, start), knobs)
 
+    @override
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
-        """Implements `StageFlow`."""
         return evaluate(pipeline_table(self.costs, knobs, None, start), partition)
 
+    @override
     def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
-        """Implements `StageFlow`."""
         return [pipeline_table(self.costs, knobs).cut_allowed]
 
+    @override
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
-        """Implements `StageFlow`; replicas exchange nothing, so each has its own cuts."""
+        """Replicas exchange nothing, so each has its own cuts."""
         return plans
 
+    @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `StageFlow`."""
         return timeline_of(knobs.step, plan)
 
+    @override
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
-        """Implements `StageFlow`."""
         return plan.samples_per_s(knobs.batch_size * knobs.replicas, self.costs.setting.cluster.clock_hz)
 
+    @override
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
-        """Implements `StageFlow`; `timeline` is that of the replicas which run `plan` itself."""
+        """`timeline` is that of the replicas which run `plan` itself."""
         clock_hz = self.costs.setting.cluster.clock_hz
         n_others = sum(len(other.placement) for other in plan.other_plans)
         cycles = max(timeline.period_cycles, plan.host_bound_cycles)
         others = (other.samples_per_s(knobs.batch_size * len(other.placement), clock_hz) for other in plan.other_plans)
         return samples_per_s(knobs.batch_size * (knobs.replicas - n_others), cycles, clock_hz) + sum(others)
 
+    @override
     def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
-        """Implements `StageFlow`."""
         return list(map(compiled_bytes, compiled))
 
+    @override
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
-        """Implements `StageFlow`; replicas whose plans differ have timelines of their own."""
+        """Replicas whose plans differ have timelines of their own."""
         plans = measured.plans
         counts = [len(each.placement) for each in plans] if measured.other_plans else [knobs.replicas]
         timelines = (repeat(self.timeline(knobs, each), n) for each, n in zip(plans, counts, strict=True))

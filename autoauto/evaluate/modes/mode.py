@@ -1,19 +1,18 @@
 """What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`.
 
-What only some have are protocols of their own: `PlansStages`, `ForecastsCells`, `SimulatesArrivals`, `Continues`.
-Two are classes that these derive from, since a search asks for them thousands of times, which a protocol takes long to
-tell: `HasBounds`, and of stages `HasSteps`.
+What only some modes have is a method with a default, so that nobody has to ask which mode it is.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import ClassVar, NamedTuple, Protocol
 
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.costs.rate_curve import RateCurves
+from autoauto.records.errors import BadInput
 from autoauto.records.plans.plan import BoundedPlan, Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.units import BoolArray
@@ -33,103 +32,108 @@ class StepBounds(NamedTuple):
     excess: float
 
 
-class ModeFlow(Protocol):
-    """A mode of running a model, through all rooms: one configuration of it becomes a `Trial`."""
+def no_stages() -> BadInput:
+    """The error where the stages of phases are asked for."""
+    return BadInput("a plan of stages is for pipelines, got phases; try --strategy pipeline")
 
+
+class ModeFlow(ABC):
+    """A mode of running a model, through all rooms: one configuration of it becomes a `Trial`.
+
+    Attributes:
+        forecasts_cells: True if `forecasts` is quicker than single forecasts, and forecasts are what evaluations give.
+    """
+
+    forecasts_cells: ClassVar[bool] = False
+
+    @abstractmethod
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
         """The trial of a configuration if every stage cost what is estimated; nothing is measured.
 
         A timeline of training takes long to simulate for long steps; so there is none by default.
         """
 
-    def fits(self, knobs: Knobs) -> bool:
-        """Whether the forecast fits and meets all constraints, known sooner where no plan need be the best."""
-
+    @abstractmethod
     def evaluate(self, knobs: Knobs) -> Trial:
         """Plan a configuration and measure it; one that does not fit or violates a constraint is a trial too."""
 
+    def fits(self, knobs: Knobs) -> bool:
+        """Whether the forecast fits and meets all constraints; some modes know it sooner than the forecast."""
+        return self.forecast(knobs).fits
 
-@runtime_checkable
-class PlansStages(Protocol):
-    """A mode whose configurations are stages."""
+    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
+        """The forecasts of configurations that differ in their batch size alone, without plans where it is quicker."""
+        return list(map(self.forecast, cell))
 
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan by estimated costs, and those of replicas whose devices or links differ.
 
         Raises:
+            BadInput: the mode has no stages.
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
+        raise no_stages()
 
     def gap(self, knobs: Knobs) -> float:
         """The largest share of its cost by which a plan of one pipeline may be better; 0 where the best is known.
 
         Raises:
+            BadInput: the mode has no stages.
             Infeasible: no plan respects the limits.
         """
+        raise no_stages()
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """The stages of a plan, simulated in their order."""
+        """The stages of a plan, simulated in their order; in training the whole step, of the slowest replica.
 
+        Raises:
+            BadInput: the mode has no stages.
+        """
+        raise no_stages()
 
-class HasBounds(ABC):
-    """A mode of whose forecasts something is known sooner."""
-
-    @abstractmethod
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """A trial that is no worse than the forecast, and needs no layer; None where the forecast needs none either."""
+        return None
 
-    @abstractmethod
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
         """Bounds of the forecast, in a moment; None where there are none."""
+        return None
 
-    @abstractmethod
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """Whether the forecast gives no more than `worth` samples/s, where it is known sooner than the forecast."""
-
-
-@runtime_checkable
-class ForecastsCells(Protocol):
-    """A mode whose forecasts are made of many batch sizes at once, and are what an evaluation gives."""
-
-    def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
-        """The forecasts of configurations that differ in their batch size alone, without plans."""
-
-
-@runtime_checkable
-class SimulatesArrivals(Protocol):
-    """A mode whose evaluations may simulate requests that arrive, while its forecasts are upper bounds."""
+        """True if the forecast gives no more than `worth` samples/s, where that is known sooner than the forecast."""
+        return False
 
     @property
     def simulates(self) -> bool:
-        """True if this one does; False if clients ask again at once, so that evaluations give what forecasts say."""
+        """True if evaluations simulate requests that arrive, while forecasts are upper bounds of them."""
+        return False
 
     def exceeds(self, knobs: Knobs, worth: float) -> bool:
-        """Whether an evaluation gives `worth` samples/s or more, by one simulation."""
+        """Whether an evaluation may give `worth` samples/s or more, by one simulation; True where nothing tells."""
+        return True
 
     @property
     def window_s(self) -> float | None:
         """About the length of the windows of a trace in each of which bounds must hold; None without."""
+        return None
 
     def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
         """Of every window of a trace, served by itself, the fewest replicas of a configuration that keep all bounds.
 
         At most those of the configuration, also where these are too few; none without windows, or of two pools.
         """
+        return ()
 
     def rate_curves(self, best: Trial) -> RateCurves | None:
         """Times of requests over the rate, by replicas; None where nothing is simulated, or too much would be."""
+        return None
 
-
-@runtime_checkable
-class Continues(Protocol):
-    """A mode whose measurements are compared with others, so that all of a study must have one scale."""
-
-    def continue_from(self, trials: Sequence[Trial]) -> None:
+    def continue_from(self, trials: Sequence[Trial]) -> None:  # noqa: B027 - most modes have no scale
         """Compare what is measured from now on with these, of earlier searches of the study."""
 
 
 class Planned(Protocol):
-    """What is known of plans before another is made."""
+    """The plans that were made before."""
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
         """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
@@ -138,12 +142,14 @@ class Planned(Protocol):
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
 
 
-class StageFlow(Protocol):
+class StageFlow(ABC):
     """How the stages of pipelines are planned and run in a mode, and what they give."""
 
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
         """Whether there is a plan of the pipeline that begins with the device `start`; None where only `best` tells."""
+        return None
 
+    @abstractmethod
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
         """The cheapest plan of the pipeline that begins with the device `start`.
 
@@ -151,12 +157,15 @@ class StageFlow(Protocol):
             Infeasible: no plan respects the limits.
         """
 
+    @abstractmethod
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
         """The plan of these cuts on such a pipeline; no limit is checked."""
 
+    @abstractmethod
     def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
         """(n + 1,) where stages may be cut; all cuts of a plan are in one of these."""
 
+    @abstractmethod
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
         """Plans of pipelines by their first device, as replicas run them side by side though their devices differ.
 
@@ -164,40 +173,37 @@ class StageFlow(Protocol):
             Infeasible: no plans suit all of them.
         """
 
+    @abstractmethod
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of a plan, simulated in their order."""
 
+    @abstractmethod
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """Throughput of all replicas by the costs of `plan`.
 
         Give the `step_cycles` of the plan if they are known: for some orders another search is needed.
         """
 
+    @abstractmethod
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
         """Throughput by the `timeline` of `plan`."""
 
+    @abstractmethod
     def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
         """The memory of every stage of a plan, by its range compiled whole."""
 
+    @abstractmethod
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
         """A run of stages that were compiled whole, simulated."""
 
+    def step_cycles(self, knobs: Knobs, plan: Plan) -> float | None:
+        """Cycles of a whole step, that of the slowest replica; None in modes without steps."""
+        return None
 
-class HasSteps(ABC):
-    """A mode whose stages run steps of several micro-batches."""
-
-    @abstractmethod
-    def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
-        """Cycles of a whole step, that of the slowest replica."""
-
-    @abstractmethod
-    def step(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """The whole step, simulated."""
-
-    @abstractmethod
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """Implements `HasBounds`."""
+        """See `ModeFlow.step_bounds`."""
+        return None
 
-    @abstractmethod
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """Implements `HasBounds`; by what was planned before, too."""
+        """See `ModeFlow.is_bounded_by`; by what was planned before, too."""
+        return False

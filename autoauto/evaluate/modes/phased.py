@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from typing_extensions import override
+
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
 from autoauto.evaluate.costs.costs import shared_cycles
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
+from autoauto.evaluate.modes.mode import ModeFlow
+from autoauto.evaluate.setting import trial_on
 from autoauto.memo import Memo
 from autoauto.plan.phased import LOAD_BUFFER, STORE_BUFFER, fits_at_once, may_fit, phased, phased_by_replicas
 from autoauto.plan.pipeline.problem import check_memory
@@ -22,14 +26,14 @@ from autoauto.records.plans.phased import IoMode, Phase, PhasedOptions, PhasedPl
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result
-from autoauto.space.trial import Trial, latency_s, measured_trial, unfit_trial, with_devices
+from autoauto.space.trial import Trial, latency_s, unfit_trial
 
 _MAX_TABLES = 64  # in memory: those of all batch sizes and memory proportions that a search forecasts
 _Phases = tuple[PhasedOptions, PhasedPlan] | DoesNotFit
 """The fastest phases and their options, or why there are none."""
 
 
-class PhasedFlow:
+class PhasedFlow(ModeFlow):
     """The `ModeFlow` of phases."""
 
     def __init__(self, costs: LayerwiseCosts) -> None:
@@ -40,16 +44,18 @@ class PhasedFlow:
         self._fastest: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)
         self._made: Memo[Knobs, dict[int, _Phases]] = Memo(_MAX_TABLES)
 
+    @override
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Implements `ModeFlow`; phases have no timeline."""
+        """Phases have no timeline."""
         try:
             _, phases = self.fastest(knobs)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.costs.setting.device_bytes(knobs))
         return self._trial(knobs, phases, phases, Origin.ESTIMATED)
 
+    @override
     def fits(self, knobs: Knobs) -> bool:
-        """Implements `ModeFlow`; where a layer does not fit alone, nothing else matters."""
+        """Know sooner that nothing fits, where a layer does not fit alone."""
         try:
             same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
             key, forecasts = self.costs.cost_key(same), self.costs.forecasts
@@ -63,8 +69,9 @@ class PhasedFlow:
         profile = self.costs.profile(self.costs.setting.options(knobs))
         return may_fit(self._one_step_table(knobs), profile, self.costs.setting.devices(knobs), self._options(knobs))
 
+    @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Implements `ModeFlow`; every phase is compiled whole."""
+        """Every phase is compiled whole."""
         estimate: PhasedPlan | None = None
         try:
             options, estimate = self.fastest(knobs)
@@ -124,7 +131,8 @@ class PhasedFlow:
     def _fastest_by_replicas(self, knobs: Knobs) -> dict[int, _Phases]:
         """The fastest phases of so many replicas, and of all powers of two, which a search asks for next."""
         setting, cluster = self.costs.setting, self.costs.setting.devices(knobs)
-        counts = sorted({knobs.n_ipu, *(1 << i for i in range(len(cluster).bit_length()))})
+        powers = [1 << i for i in range(len(cluster).bit_length())]
+        counts = sorted({knobs.n_ipu, *powers})
         compute, table = self._options(knobs), self._one_step_table(knobs)
         profile = self.costs.profile(setting.options(knobs))
         if fits_at_once(table, profile, cluster, compute):
@@ -134,13 +142,17 @@ class PhasedFlow:
                 0,
             )
             return dict.fromkeys(counts, whole)
-        modes = (*IoMode,) if setting.period_of_devices is Period.OVERLAP else (IoMode.COMPUTE,)
+        modes = list(IoMode) if setting.period_of_devices is Period.OVERLAP else [IoMode.COMPUTE]
         ways: dict[int, list[_Phases]] = {n: [] for n in counts}
-        for options in (replace(compute, io_mode=io_mode) for io_mode in modes):
+        for io_mode in modes:
+            options = replace(compute, io_mode=io_mode)
             plans = phased_by_replicas(table, profile, cluster, options, counts)
             for n, plan in zip(counts, plans, strict=True):
-                on_n = replace(options, n_replicas=n)
-                ways[n].append(plan if isinstance(plan, Infeasible) else (on_n, self._sharing_host(knobs, on_n, plan)))
+                if isinstance(plan, Infeasible):
+                    ways[n].append(plan)
+                else:
+                    on_n = replace(options, n_replicas=n)
+                    ways[n].append((on_n, self._sharing_host(knobs, on_n, plan)))
         return {n: _fastest(of_count) for n, of_count in ways.items()}
 
     @staticmethod
@@ -210,20 +222,13 @@ class PhasedFlow:
             estimated_samples_per_s=estimate.samples_per_s(knobs.batch_size, clock_hz),
             latency_s=latency_s(knobs, phases, clock_hz),
         )
-        return measured_trial(
-            knobs,
-            estimate,
-            phases,
-            with_devices(result, knobs, phases, setting.cluster),
-            device=setting.device_of(knobs),
-            origin=origin,
-            constraints=setting.constraints,
-        )
+        return trial_on(setting, knobs, estimate, phases, result, origin)
 
 
 def _fastest(ways: Sequence[_Phases]) -> _Phases:
     """The fastest phases of several ways to move tensors; if none fit, the failure that lacks least."""
     failures = [way for way in ways if isinstance(way, DoesNotFit)]
-    if len(failures) == len(ways):
+    fitting = [way for way in ways if not isinstance(way, DoesNotFit)]
+    if not fitting:
         return min(failures, key=lambda failure: failure.excess_bytes)
-    return min((way for way in ways if not isinstance(way, DoesNotFit)), key=lambda way: way[1].cost_cycles)
+    return min(fitting, key=lambda way: way[1].cost_cycles)

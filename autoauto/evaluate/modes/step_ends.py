@@ -74,13 +74,14 @@ class StepEnds:
         firsts = sorted(cluster.index(devices[0]) for devices in pipelines)
         if len(firsts) < knobs.replicas:  # the plan of one pipeline
             firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
+        # A ring has the like devices of all replicas.
         rings = [[first + device for first in firsts] for device in range(plan.n_devices)]
         n_bytes, overhead = _gradient_bytes(plan), self._overhead(knobs, plan)
         update = as_planned(knobs, self.costs.setting, plan).weight_update
         if update.n_shards > 1 and overhead.bucket_bytes:
             n_messages = self._n_tensors(plan)
         else:
-            n_messages = [-(-n // (overhead.bucket_bytes or max(n, 1))) for n in n_bytes]
+            n_messages = [-(-n // (overhead.bucket_bytes or max(n, 1))) for n in n_bytes]  # one where none has buckets
         return all_reduce_cycles(cluster, rings, n_bytes, n_messages, overhead.round_cycles)
 
     def update_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
@@ -91,11 +92,12 @@ class StepEnds:
         return tuple(passes + streaming + host_cycles for passes, streaming in parts)
 
     def cycles_of_more_gradients(self, knobs: Knobs, plan: Plan) -> tuple[int, int]:
-        """By how many cycles, and bytes of gradients, the device with most exceeds that with fewest at a step's end."""
+        """Compare the devices with most and with fewest gradients: cycles between their ends of a step, and bytes."""
         n_bytes = _gradient_bytes(plan)
-        ends = list(map(sum, zip(self.all_reduce_cycles(knobs, plan), self.update_cycles(knobs, plan), strict=True)))
-        most, fewest = (n_bytes.index(of(n_bytes)) for of in (max, min))
-        return ends[most] - ends[fewest], n_bytes[most] - n_bytes[fewest]
+        most, fewest = n_bytes.index(max(n_bytes)), n_bytes.index(min(n_bytes))
+        all_reduce, update = self.all_reduce_cycles(knobs, plan), self.update_cycles(knobs, plan)
+        cycles = all_reduce[most] + update[most] - all_reduce[fewest] - update[fewest]
+        return cycles, n_bytes[most] - n_bytes[fewest]
 
     def _passes_cycles(self, knobs: Knobs, plan: Plan) -> tuple[int, ...]:
         """Cycles of the update alone; 0 where the target does not say."""
@@ -108,12 +110,12 @@ class StepEnds:
         if key not in self._passes:
             by_layer = target.weight_update_cycles(setting.graph, setting.device(options), *key)
             self._passes[key] = prefix_sums(by_layer, "cycles of the weight update")
-        speeds = cluster.speeds
         firsts = [cluster.index(each.placement[0][0]) if each.placement else 0 for each in plan.plans]
-        return tuple(
-            max(reference_cycles(cycles, speeds[first + device]) for first in firsts)
-            for device, cycles in enumerate(_by_device(plan, self._passes[key]))
-        )
+        slowest: list[int] = []
+        for device, cycles in enumerate(_by_device(plan, self._passes[key])):
+            speed = min(cluster.speeds[first + device] for first in firsts)  # replicas end a step together
+            slowest.append(reference_cycles(cycles, speed))
+        return tuple(slowest)
 
     def _streaming_cycles(self, knobs: Knobs, plan: Plan) -> list[int]:
         """Cycles in which every device loads its states from streaming memory tensor by tensor, and stores them."""
@@ -123,11 +125,12 @@ class StepEnds:
             return [0] * plan.n_devices
         waits = memory.idle_cycles + self._overhead(knobs, plan).transfer_cycles
         link = Link(memory.bytes_per_s, 0)
-        states = [update.streamed_bytes(n, setting.precision) for n in _gradient_bytes(plan)]
-        return [
-            2 * (n_tensors * len(sizes) * waits + int(link.cycles(sum(sizes), clock_hz)))
-            for sizes, n_tensors in zip(states, self._n_tensors(plan), strict=True)
-        ]
+        cycles: list[int] = []
+        for n_bytes, n_tensors in zip(_gradient_bytes(plan), self._n_tensors(plan), strict=True):
+            states = update.streamed_bytes(n_bytes, setting.precision)
+            one_way = n_tensors * len(states) * waits + int(link.cycles(sum(states), clock_hz))
+            cycles.append(2 * one_way)
+        return cycles
 
     def _n_tensors(self, plan: Plan) -> list[int]:
         """Tensors of weights of every device."""
@@ -145,7 +148,9 @@ class StepEnds:
 
 def _new_weights(graph: LayerGraph) -> list[int]:
     """The tensors of weights that every layer reads and no earlier one."""
-    passes, seen, counts = derivative(graph), set[int](), []
+    passes = derivative(graph)
+    seen: set[int] = set()
+    counts: list[int] = []
     for layer in graph.layers:
         new = {*passes.parameters(layer)} - seen
         seen |= new
@@ -162,7 +167,7 @@ def _gradient_bytes(plan: Plan) -> list[int]:
 
 
 def _by_device(plan: Plan, prefix: IntArray) -> list[int]:
-    """What the layers of every device add up to."""
+    """The sum over the layers of every device, from running sums over all layers."""
     sums = [0] * plan.n_devices
     for stage in plan.stages:
         sums[stage.device] += int(prefix[stage.layers.stop] - prefix[stage.layers.start])

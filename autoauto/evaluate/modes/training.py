@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from typing_extensions import override
+
 from autoauto.estimate.memory import stage_with_optimizer_state
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
-from autoauto.evaluate.modes.mode import HasSteps, Planned, StepBounds
+from autoauto.evaluate.modes.mode import Planned, StageFlow, StepBounds
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_bounds import TrainingBounds
 from autoauto.evaluate.modes.training_steps import PLANNING_EFFORT, best_by_simulated_step, pipeline_step_cycles
@@ -26,7 +28,7 @@ from autoauto.schedule.times import timeline_of, with_step_end
 from autoauto.space.knobs import Knobs
 
 
-class TrainingFlow(HasSteps):
+class TrainingFlow(StageFlow):
     """The `StageFlow` of training."""
 
     def __init__(self, costs: LayerwiseCosts) -> None:
@@ -34,12 +36,9 @@ class TrainingFlow(HasSteps):
         self._bounds = TrainingBounds(costs)
         self._ends = StepEnds(costs)
 
-    def has_plan(self, knobs: Knobs, start: int) -> bool | None:
-        """Implements `StageFlow`."""
-        return None
-
+    @override
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """Implements `StageFlow`; the shortest step, with optimizer states on the chip where any plan fits."""
+        """The shortest step, with optimizer states on the chip where any plan fits."""
         *others, last = with_known_state(knobs, self.costs.setting)
         for each in others:
             try:
@@ -49,7 +48,8 @@ class TrainingFlow(HasSteps):
         return self._best(last, start, progress)
 
     def _best(self, knobs: Knobs, start: int, progress: Progress | None) -> BoundedPlan:
-        plans, failures = [], []
+        plans: list[BoundedPlan] = []
+        failures: list[Infeasible] = []
         for stages in stage_tables(self.costs, knobs, progress, start):
             try:
                 plans.append(best_by_simulated_step(stages, knobs))
@@ -58,14 +58,17 @@ class TrainingFlow(HasSteps):
         if not plans:
             raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
         best = min(plans, key=lambda bounded: bounded.cost_cycles)
-        return replace(best, bound_cycles=min(best.cost_cycles, *(bounded.bound_cycles for bounded in plans)))
+        # A plan has the cuts of one of the tables, so the smallest bound holds for all plans.
+        bound_cycles = min(bounded.bound_cycles for bounded in plans)
+        return replace(best, bound_cycles=min(best.cost_cycles, bound_cycles))
 
+    @override
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
-        """Implements `StageFlow`; stages that may choose recompute where their stash does not fit."""
+        """Stages that may choose recompute where their stash does not fit."""
         for each in with_known_state(knobs, self.costs.setting):
             plan = self._cut_at(each, partition, start)
             if plan.excess_bytes <= 0:
-                break
+                break  # states stay on the chip where they fit
         return plan
 
     def _cut_at(self, knobs: Knobs, partition: Sequence[int], start: int) -> Plan:
@@ -78,18 +81,19 @@ class TrainingFlow(HasSteps):
         choice = costs.resolve(costs.cuts(partition))
         return plan if choice is None else stages.evaluate(partition, choice.recomputes)
 
+    @override
     def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
-        """Implements `StageFlow`."""
         return legal_cuts(self.costs, knobs)
 
+    @override
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
-        """Implements `StageFlow`; all with the cuts of that plan whose step is then the shortest.
+        """All with the cuts of that plan whose step is then the shortest.
 
         Replicas sum the gradients of like stages, so they have the same cuts though their devices or links differ.
         """
         if len(plans) == 1:
             return plans
-        ways = []
+        ways: list[tuple[float, Mapping[int, Plan]]] = []
         for partition in dict.fromkeys(plan.partition for plan in plans.values()):
             way = {first: self.cut_at(knobs, partition, first) for first in plans}
             step_cycles = max(pipeline_step_cycles(knobs, plan) for plan in way.values())
@@ -99,19 +103,17 @@ class TrainingFlow(HasSteps):
             raise Infeasible("no cuts fit the devices of all replicas, which differ; try fewer replicas", 0)
         return min(ways, key=lambda pair: pair[0])[1]
 
+    @override
     def step_cycles(self, knobs: Knobs, plan: Plan) -> float:
-        """Implements `HasSteps`; orders are made with `PLANNING_EFFORT`."""
+        """Orders are made with `PLANNING_EFFORT`."""
         if plan.period is not Period.BARRIER:
             return self._timeline(knobs, plan, PLANNING_EFFORT).makespan_cycles
         flushed = max(pipeline_step_cycles(knobs, each) for each in plan.plans)
         return flushed + max(self._ends.all_reduce_cycles(knobs, plan)) + max(self._ends.update_cycles(knobs, plan))
 
-    def step(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `HasSteps`."""
-        return self._timeline(knobs, plan)
-
+    @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `StageFlow`; the whole step, of the slowest replica."""
+        """The whole step, of the slowest replica."""
         return self._timeline(knobs, plan)
 
     def _timeline(self, knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
@@ -121,18 +123,19 @@ class TrainingFlow(HasSteps):
         ends = self._ends.all_reduce_cycles(knobs, plan), self._ends.update_cycles(knobs, plan)
         return with_step_end(slowest, *ends, barrier=plan.period is Period.BARRIER)
 
+    @override
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
-        """Implements `StageFlow`."""
         step_cycles = self.step_cycles(knobs, plan) if step_cycles is None else step_cycles
         cycles = max(step_cycles, knobs.mode.n_micro_batches * plan.host_bound_cycles)
         return samples_per_s(knobs.n_samples, cycles, self.costs.setting.cluster.clock_hz)
 
+    @override
     def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
-        """Implements `StageFlow`."""
         return self.samples_per_s(knobs, plan, timeline.makespan_cycles)
 
+    @override
     def stage_bytes(self, knobs: Knobs, plan: Plan, compiled: Sequence[CompiledRange]) -> list[dict[str, int]]:
-        """Implements `StageFlow`; with the stash, and the optimizer's state on the chip where all of it fits."""
+        """With the stash, and the optimizer's state on the chip where all of it fits."""
         for each in with_known_state(knobs, self.costs.setting):
             memory = self._stage_bytes(each, plan, compiled)
             if max(_bytes_by_device(plan, memory)) <= self.costs.setting.device_bytes(knobs):
@@ -149,22 +152,24 @@ class TrainingFlow(HasSteps):
         return memory
 
     def _trained_bytes(self, knobs: Knobs, stage: Stage, compiled: CompiledRange) -> StageBytes[int]:
-        """What a stage compiled whole holds, with the optimizer's state and its update; its stash entry."""
+        """The memory of a stage compiled whole, with the optimizer's state, its update, and a stash entry."""
         setting = self.costs.setting
         layers = self.costs.profile(setting.options(knobs, stage.device)).layers
         alone = compiled_stage(compiled, layers[stage.layers.start].input_bytes, recompute=stage.recomputes)
         return stage_with_optimizer_state(alone, stage.layers, layers, knobs.weight_update, setting.precision)
 
+    @override
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
-        """Implements `StageFlow`; all replicas end a step together."""
+        """All replicas end a step together."""
         return Run(measured, (self._timeline(knobs, measured),) * knobs.replicas)
 
+    @override
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """Implements `StageFlow`."""
         return self._bounds.of_step(knobs)
 
+    @override
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """Implements `StageFlow`; known sooner than the plan."""
+        """Known sooner than the plan."""
         return self._bounds.holds(knobs, worth, planned)
 
 

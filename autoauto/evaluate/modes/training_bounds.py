@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +37,7 @@ from autoauto.space.modes.mode import Recompute
 
 
 class AllLayers(NamedTuple):
-    """What all layers of a model need in training, whatever the stages.
+    """The needs of all layers of a model in training, whatever the stages.
 
     Attributes:
         work_cycles: to compute them for one micro-batch on the fastest device.
@@ -80,6 +79,7 @@ class TrainingBounds:
         make = partial(all_layers, self.costs, knobs)
         layers = self._all_layers.of(key, lambda: self.costs.forecasts.of("all layers", key, AllLayers, make))
         m, p = knobs.mode.n_micro_batches, knobs.n_ipu
+        # However layers are divided, the fullest of p devices has a p-th of the work of every micro-batch or more.
         step = m * (layers.work_cycles / p + _min_transfer_cycles(layers, knobs))
         if has_one_stage_each(knobs.step) and not spec_of(knobs.mode.order).splits_backward and m > 1:
             # A stage has all its work, and before it that of the stages before, once: the bound if all end together.
@@ -93,14 +93,18 @@ class TrainingBounds:
         It is certain, or follows from the plan of a configuration that may do all that this one may.
         """
         best, setting = self.of_step(knobs), self.costs.setting
-        if setting.cluster.kinds or (best is not None and best.samples_per_s <= worth):
-            return not setting.cluster.kinds
+        if setting.cluster.kinds:
+            return False
+        if best is not None and best.samples_per_s <= worth:
+            return True
         cycles = knobs.n_samples * setting.cluster.clock_hz / worth
         same = self.costs.with_equal_costs(knobs)
         # Stages that choose whether to recompute may do all that those of other configurations do.
         for able in {same, same.with_values(recompute=Recompute.AUTO)}:
             limit = self._limits.get(able)
-            if (inf if limit is None else limit) <= worth or planned.are_known_as_no_better(able, cycles):
+            if limit is not None and limit <= worth:
+                return True
+            if planned.are_known_as_no_better(able, cycles):
                 return True
         firsts = {starts[0] for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)}
         lean = with_known_state(knobs, setting)[-1]
@@ -122,7 +126,7 @@ class TrainingBounds:
 
 
 def all_layers(costs: LayerwiseCosts, knobs: Knobs) -> AllLayers:
-    """What all layers need in training, whatever the stages."""
+    """Sum up the needs of all layers in training, whatever the stages."""
     setting = costs.setting
     profile, table = costs.ranges(knobs, costs.correction(knobs))
     work_cycles = int(table.compute_prefix_cycles[-1])
@@ -149,7 +153,7 @@ def all_layers(costs: LayerwiseCosts, knobs: Knobs) -> AllLayers:
 
 
 def _min_transfer_cycles(layers: AllLayers, knobs: Knobs) -> float:
-    """What some device transfers at least for every micro-batch while none computes; 0 where transfers overlap."""
+    """Lower bound of the transfer cycles of a micro-batch while no device computes; 0 where transfers overlap."""
     if not layers.waits_for_transfers:
         return 0.0
     n_each, p = knobs.mode.stages_per_device, knobs.n_ipu
@@ -159,12 +163,12 @@ def _min_transfer_cycles(layers: AllLayers, knobs: Knobs) -> float:
 
 
 def _min_bytes(layers: AllLayers, knobs: Knobs) -> float:
-    """What the fullest device needs at least."""
+    """Lower bound of the bytes of the fullest device."""
     if knobs.mode.may_recompute:  # of its activations a stage may hold the segment between two checkpoints only
         return layers.held_bytes / knobs.n_ipu
     moments = in_flight_by_stage(*knobs.step)
-    stashed, counts = float(layers.activation_bytes), tuple(float(each.mean(axis=0).min()) for each in moments)
-    return _smallest_limit(float(layers.held_bytes), stashed, tuple(sorted(counts, reverse=True)))
+    counts = sorted((float(each.mean(axis=0).min()) for each in moments), reverse=True)
+    return _smallest_limit(float(layers.held_bytes), float(layers.activation_bytes), tuple(counts))
 
 
 @lru_cache(maxsize=4096)
@@ -178,8 +182,11 @@ def _smallest_limit(held: float, stashed: float, counts: tuple[float, ...]) -> f
     for _ in range(20):
         limit, left, room = (low + high) / 2, held, 0.0
         for count in counts:
-            here = min(limit, left)
+            here = min(limit, left)  # weights on this device; the rest of it is for the stash
             left -= here
             room += (limit - here) / count
-        low, high = (low, limit) if room >= stashed else (limit, high)
-    return low
+        if room >= stashed:
+            high = limit
+        else:
+            low = limit
+    return low  # the end that is certainly no more than what is needed

@@ -48,13 +48,14 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
         whole = min(plans, key=lambda plan: plan.cost_cycles)
         return BoundedPlan(whole, whole.cost_cycles)
     starts, step = _starts(costs), _bound_of_steps(stages, knobs)
-    plain = None
+    plain: BoundedPlan | None = None
     if stages.recomputing is not None:  # where stages may recompute, they need not
         without = replace(stages, recomputing=None)
         holds = StageCosts.of(without).resolve(costs.cuts(starts[0])) is not None
         if holds and not any(costs.must_recompute(costs.cuts(starts[0]))):
             plain = best_by_simulated_step(without, knobs)
             starts.append(plain.plan.partition)
+    # Starts ignore that several stages share the memory of a device; then cuts are looked for by memory alone.
     if not any(costs.resolve(costs.cuts(partition)) for partition in starts):
         cuts = fitting_cuts(costs) if have_ends_together(stages.devices) else None
         if cuts is None:
@@ -121,10 +122,12 @@ def _best_zero_bubble(
     period = costs.stages.rows.period
     first = _first_that_fits(costs, starts)
     assert lowest.step_cycles is not None
-    best, promising = (pipeline_step_cycles(knobs, first), first), [(lowest.step_cycles, lowest.plan)]
+    best = pipeline_step_cycles(knobs, first), first
+    promising = [(lowest.step_cycles, lowest.plan)]
     if 3 * knobs.mode.n_micro_batches * costs.stages.n_stages <= MAX_MOVED_ACTIONS:
         same_order = step_function(timeline_of(knobs.step, first, PLANNING_EFFORT).schedule, Transfers.OVERLAP)
         promising.append(best_nearby(costs, PlanStep(same_order, period, split_backward=True), first.partition))
+    # Making an order takes long, so it is made only for cuts whose bound promises enough.
     for promised_cycles, plan in promising:
         if promised_cycles < (1 - WORTH_SIMULATING) * best[0] and plan != first:
             best = min(best, (pipeline_step_cycles(knobs, plan), plan), key=lambda pair: pair[0])
@@ -132,9 +135,12 @@ def _best_zero_bubble(
 
 
 def _first_that_fits(costs: StageCosts, starts: list[tuple[int, ...]]) -> Plan:
-    plans = map(costs.cuts, starts)
-    cuts, choice = next((cuts, choice) for cuts in plans if (choice := costs.resolve(cuts)) is not None)
-    return costs.evaluate(cuts, choice.recomputes)
+    for partition in starts:
+        cuts = costs.cuts(partition)
+        choice = costs.resolve(cuts)
+        if choice is not None:
+            return costs.evaluate(cuts, choice.recomputes)
+    raise AssertionError  # one of the starts fits, as the caller made sure
 
 
 def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:

@@ -18,7 +18,7 @@ from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.memory import RangeMemory
 from autoauto.records.costs.profile import GRADIENT
 from autoauto.records.plans.plan import CutAt
-from autoauto.records.units import BoolArray
+from autoauto.records.units import BoolArray, IntArray
 from autoauto.schedule.orders.registry import devices_of, has_one_stage_each
 from autoauto.schedule.stash import in_flight_by_stage, turns_at_once
 from autoauto.space.knobs import Knobs
@@ -37,7 +37,9 @@ def stage_tables(
             line.
     """
     own = knobs.with_values(recompute=knobs.mode.recomputes_all)
-    table, recomputing, spared = pipeline_table(costs, own, progress, start), None, None
+    table = pipeline_table(costs, own, progress, start)
+    recomputing: CostTable | None = None
+    spared: IntArray | None = None
     if knobs.mode.may_recompute and turns_at_once(*knobs.step):
         profile, _ = costs.ranges(own, costs.correction(own, progress), progress, devices_of(knobs.step)[-1])
         spared = last_segment_prefix_cycles(profile)
@@ -48,20 +50,17 @@ def stage_tables(
     devices, moments = devices_of(knobs.step), in_flight_by_stage(*knobs.step)
     choices = legal_cuts(costs, knobs)
     enough = [cuts for cuts in choices if cuts[1:-1].sum() >= len(devices) - 1] or choices[:1]
+    # The most micro-batches that every stage ever has in flight: `moments` has them by device.
+    of_devices = [iter(each.max(axis=0).tolist()) for each in moments]
+    most_in_flight = [next(of_devices[device]) for device in devices]
 
     def rows(table: CostTable, cuts: BoolArray) -> CostTable:
-        return arranged(replace(table, cut_allowed=cuts), devices, _most_in_flight(knobs))
+        return arranged(replace(table, cut_allowed=cuts), devices, most_in_flight)
 
     return [
         StageTable(rows(table, cuts), devices, moments, recomputing and rows(recomputing, cuts), spared)
         for cuts in enough
     ]
-
-
-def _most_in_flight(knobs: Knobs) -> list[int]:
-    """The most micro-batches that every stage ever has in flight."""
-    columns = [iter(moments.max(axis=0).tolist()) for moments in in_flight_by_stage(*knobs.step)]
-    return [next(columns[device]) for device in devices_of(knobs.step)]
 
 
 def with_ends_of_steps(stages: StageTable, cycles_per_byte: float) -> StageTable:
@@ -83,7 +82,8 @@ def with_ends_of_steps(stages: StageTable, cycles_per_byte: float) -> StageTable
 
 def _gradient_bytes(memory: RangeMemory) -> list[int]:
     """Bytes of the gradients of every layer, those of weights that several read in the first."""
-    shared, seen = memory.shared, set[int]()
+    shared = memory.shared
+    seen: set[int] = set()
     n_bytes = np.diff(memory.exclusive_prefix_bytes.get(GRADIENT, memory.activation_prefix_bytes * 0)).tolist()
     for layer, keys in enumerate(shared.keys):
         new = {key for key in keys if shared.categories[key] == GRADIENT} - seen

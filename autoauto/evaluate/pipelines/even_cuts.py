@@ -39,7 +39,7 @@ def even_partitions(table: CostTable, blocks: Sequence[Block], n_stages: int) ->
 
 
 def partitions_by_count(table: CostTable, blocks: Sequence[Block], n_stages: int) -> Iterator[Partition]:
-    """Those of `even_partitions` with about as many blocks each."""
+    """Yield the partitions of `even_partitions` whose stages have about as many blocks each."""
     at_blocks = _at_blocks(table, blocks)
     stages, n_blocks = np.arange(1, n_stages), len(at_blocks) + 1
     n_each, n_more = divmod(n_blocks, n_stages)
@@ -51,7 +51,7 @@ def partitions_by_count(table: CostTable, blocks: Sequence[Block], n_stages: int
 
 
 def _at_blocks(table: CostTable, blocks: Sequence[Block]) -> IntArray:
-    """Where blocks begin, but the first, and a cut is legal."""
+    """The starts of all blocks but the first, where a cut is legal."""
     starts = np.array([block.layers.start for block in blocks[1:]], dtype=np.int64)
     return starts[table.cut_allowed[starts]]
 

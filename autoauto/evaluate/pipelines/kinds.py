@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from autoauto.evaluate.costs.costs import BeginsWhole
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
@@ -76,17 +75,19 @@ def _equal_part(cluster: Cluster, knobs: Knobs) -> tuple[int, ...]:
 
 def _one_by_one(cluster: Cluster, knobs: Knobs, plan_on: Callable[[tuple[int, ...]], Plan]) -> list[Plan]:
     """The fastest pipeline on all devices, then on those that it leaves, and so on."""
-    free, plans = Counter({kind.device.name: kind.n_devices for kind in cluster.kinds}), []
+    free = Counter({kind.device.name: kind.n_devices for kind in cluster.kinds})
+    plans: list[Plan] = []
     for _ in range(knobs.replicas):
-        plans.append(plan_on(tuple(free[kind.device.name] for kind in cluster.kinds)))
-        free -= Counter(stage.device_kind for stage in plans[-1].stages)
+        plan = plan_on(tuple(free[kind.device.name] for kind in cluster.kinds))
+        plans.append(plan)
+        free -= Counter(stage.device_kind for stage in plan.stages)
     return plans
 
 
 def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
     """Plans side by side, each stage on the next free device of its kind."""
     free: dict[str, list[MachineDevice]] = {}
-    for index, device in reversed(list(enumerate(cluster.devices))):
+    for index, device in reversed(list(enumerate(cluster.devices))):  # so that `pop` gives the first
         free.setdefault(device.name, []).append(cluster.machine_device(index))
     return replicated([(plan, tuple(free[stage.device_kind].pop() for stage in plan.stages)) for plan in plans])
 
@@ -156,14 +157,15 @@ def best_on_kinds(
         except Unsupported:
             if number == len(kinds) - 1 and not able:
                 raise
+    # The search knows kinds by their place among those that may be used.
     counts = {number: n_devices[number] for number in able if n_devices[number]}
     if sum(counts.values()) < knobs.n_ipu:
         raise Infeasible(f"a pipeline needs {knobs.n_ipu} devices that run the model, got {sum(counts.values())}", 0)
     bounded = _cheapest([able[number] for number in counts], list(counts.values()), knobs.n_ipu)
     names = [kinds[number].device.name for number, n in counts.items() for _ in range(n)]
-    stages = (
-        replace(stage, device=index, device_kind=names[stage.device]) for index, stage in enumerate(bounded.plan.stages)
-    )
+    stages = []
+    for index, stage in enumerate(bounded.plan.stages):
+        stages.append(replace(stage, device=index, device_kind=names[stage.device]))
     return replace(bounded, plan=replace(bounded.plan, stages=tuple(stages)))
 
 
@@ -178,10 +180,12 @@ def whole_on_kinds(costs: Sequence[LayerwiseCosts], knobs: Knobs, n_devices: Seq
     plans, failures = [], []
     for kind, n in zip(costs, n_devices, strict=True):
         try:
-            plan = kind.whole_plan(knobs) if n and isinstance(kind, BeginsWhole) else None
-            plans += [] if plan is None else [(kind.setting.cluster.devices[0].name, plan)]
+            plan = kind.whole_plan(knobs) if n else None
         except Infeasible as failure:
             failures.append(failure)
+        else:
+            if plan is not None:
+                plans.append((kind.setting.cluster.devices[0].name, plan))
     if not plans:
         if failures:
             raise min(failures, key=lambda failure: failure.excess_bytes)
@@ -198,6 +202,7 @@ def _cheapest(tables: Sequence[CostTable], n_devices: Sequence[int], n_in_use: i
     """
     best: BoundedPlan | None = None
     for ends in with_host_links(tables):
+        # Only an exact plan may cut a search short: of another the bound is still to be improved.
         below_cycles = UNBOUNDED if best is None or best.gap else best.plan.cost_cycles
         try:
             other = best_in_any_order(ends, n_devices, n_in_use=n_in_use, below_cycles=below_cycles)
@@ -241,6 +246,7 @@ def _waiting_for(table: CostTable, arrival_cycles: int, departure_cycles: int) -
     own_arrival_cycles, own_departure_cycles = _host_cycles(table)
     receive_cycles = table.receive_cycles + (arrival_cycles - own_arrival_cycles)
     send_cycles = table.send_cycles + (departure_cycles - own_departure_cycles)
+    # A stage at an end of the pipeline has the device's own link, so a device with another link cannot be there.
     if arrival_cycles != own_arrival_cycles:
         receive_cycles[0, 0] = MAX_EXACT
     if departure_cycles != own_departure_cycles:

@@ -83,8 +83,12 @@ class Measurements:
                 raise
             reason = failure
         worth = 0.0 if best is None else WORTH_COMPILING * self.plans.mode(knobs).samples_per_s(knobs, best)
-        even = [plan for plan in self.plans.even(knobs) if self._may_be_faster(knobs, plan, worth)]
-        speeds = [(speed, plan) for plan in even if (speed := self._compiled_samples_per_s(knobs, plan))]
+        speeds: list[tuple[float, Plan]] = []
+        for plan in self.plans.even(knobs):
+            if self._may_be_faster(knobs, plan, worth):
+                speed = self._compiled_samples_per_s(knobs, plan)
+                if speed:
+                    speeds.append((speed, plan))
         if best is not None and speeds:
             speeds.append((self._compiled_samples_per_s(knobs, best), best))
         if speeds:
@@ -145,7 +149,7 @@ class Measurements:
         options = setting.options(knobs)
         arguments = setting.graph, plan, setting.devices(knobs), options, knobs.replicas
         run = target.race(*arguments, best) if isinstance(target, Races) else target.run(*arguments)
-        is_whole = setting.begins_whole and knobs.n_ipu == 1  # measurements of the whole model tell it all
+        is_whole = setting.begins_whole and knobs.n_ipu == 1  # measurements of the whole model say it already
         if run.undisturbed and not is_whole:
             for kind in self.plans.kinds:
                 names = "", kind.setting.cluster.devices[0].name
@@ -173,13 +177,15 @@ class Measurements:
             if not run.undisturbed or run.ended_early:
                 break
             table = calibrated(pipeline_table(self.plans.costs, knobs), run.plan.stages)
-            same = (
-                evaluate_stage_replicas(table, plan) if knobs.mode.stage_replicas else evaluate(table, plan.partition)
-            )
-            limit_cycles = (1 - WORTH_MOVING) * same.cost_cycles
+            if knobs.mode.stage_replicas:
+                same = evaluate_stage_replicas(table, plan)
+            else:
+                same = evaluate(table, plan.partition)
             try:
                 moved = self.plans.by_period(table, knobs)
-                again = self.run(knobs, moved) if moved.cost_cycles <= limit_cycles else run
+                if moved.cost_cycles > (1 - WORTH_MOVING) * same.cost_cycles:
+                    break
+                again = self.run(knobs, moved)
             except DoesNotFit:
                 break
             if again.period_cycles >= run.period_cycles:
@@ -201,17 +207,15 @@ class Measurements:
         cluster = setting.devices(knobs)
         devices = list(map(cluster.index, plan.placement[0])) if plan.placement else range(len(cluster))
         indices = [devices[stage.device] for stage in plan.stages]
-        compiled = [
-            setting.compiler.compile(
-                setting.graph, stage.layers, cluster.devices[index], setting.options(knobs, stage.device)
-            )
-            for stage, index in zip(plan.stages, indices, strict=True)
-        ]
         keeps_last = knobs.training and turns_at_once(*knobs.step)
-        compiled = [
-            whole.recomputed(keeps_last=keeps_last and stage is plan.stages[-1]) if stage.recomputes else whole
-            for stage, whole in zip(plan.stages, compiled, strict=True)
-        ]
+        compiled: list[CompiledRange] = []
+        for stage, index in zip(plan.stages, indices, strict=True):
+            options, device = setting.options(knobs, stage.device), cluster.devices[index]
+            whole = setting.compiler.compile(setting.graph, stage.layers, device, options)
+            if stage.recomputes:
+                # The last stage turns at once in some orders: its last segment need not be computed again.
+                whole = whole.recomputed(keeps_last=keeps_last and stage is plan.stages[-1])
+            compiled.append(whole)
         return self._stages(knobs, plan, indices, compiled)
 
     def _stages(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from autoauto.evaluate.costs.costs import BeginsWhole
-from autoauto.evaluate.modes.mode import HasBounds, HasSteps, StepBounds
+from typing_extensions import override
+
+from autoauto.evaluate.modes.mode import ModeFlow, StepBounds
 from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.plans import Plans
+from autoauto.evaluate.setting import trial_on
 from autoauto.profile.profiler import Progress
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plans.plan import Plan
@@ -13,63 +15,56 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result, RunResult
-from autoauto.space.trial import (
-    Trial,
-    ended_early,
-    latency_s,
-    measured_trial,
-    run_latency_s,
-    unfit_trial,
-    with_devices,
-)
+from autoauto.space.trial import Trial, ended_early, latency_s, run_latency_s, unfit_trial
 
 
-class PipelineFlow(HasBounds):
+class PipelineFlow(ModeFlow):
     """The `ModeFlow` of pipelines: plan, forecast or measure."""
 
     def __init__(self, plans: Plans, measurements: Measurements) -> None:
         self.plans, self._measurements = plans, measurements
 
+    @override
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Implements `ModeFlow`."""
-        mode, timeline, step_cycles = self.plans.mode(knobs), None, None
+        mode, timeline = self.plans.mode(knobs), None
         try:
             plan = self.plans.best(knobs)
-            if isinstance(mode, HasSteps):
-                timeline = mode.step(knobs, plan) if with_timeline else None
-                step_cycles = mode.step_cycles(knobs, plan) if timeline is None else timeline.makespan_cycles
+            if with_timeline and knobs.training:
+                timeline = mode.timeline(knobs, plan)
+                step_cycles: float | None = timeline.makespan_cycles
+            else:
+                step_cycles = mode.step_cycles(knobs, plan)
         except DoesNotFit as failure:
             return unfit_trial(knobs, failure, self.plans.costs.setting.device_bytes(knobs))
         return self._estimated(knobs, plan, step_cycles, timeline)
 
+    @override
     def fits(self, knobs: Knobs) -> bool:
-        """Implements `ModeFlow`."""
         try:
             known = None if self.plans.costs.setting.constraints else self.plans.can_be_placed(knobs)
         except DoesNotFit:
             return False
         return self.forecast(knobs).fits if known is None else known
 
+    @override
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """Implements `PlansStages`."""
         return self.plans.best(knobs, progress)
 
+    @override
     def gap(self, knobs: Knobs) -> float:
-        """Implements `PlansStages`."""
         return self.plans.of_pipeline(knobs).gap
 
+    @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `PlansStages`; in training the whole step, of the slowest replica."""
+        """Simulate the stages of a plan; in training the whole step, of the slowest replica."""
         return self.plans.mode(knobs).timeline(knobs, plan)
 
+    @override
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """Implements `HasBounds`; there is one where costs begin with the whole model."""
-        costs = self.plans.costs
-        if not isinstance(costs, BeginsWhole):
-            return None
+        """There is one where costs begin with the whole model."""
         try:
             self.plans.check_weights(knobs)
-            parts = costs.bound_plan(knobs)
+            parts = self.plans.costs.bound_plan(knobs)
             if parts is None:
                 return None
             plan = self.plans.on_all_replicas(knobs, parts)
@@ -77,18 +72,17 @@ class PipelineFlow(HasBounds):
             return unfit_trial(knobs, failure, self.plans.costs.setting.device_bytes(knobs))
         return self._estimated(knobs, plan)
 
+    @override
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """Implements `HasBounds`."""
-        mode = self.plans.mode(knobs)
-        return mode.step_bounds(knobs) if isinstance(mode, HasSteps) else None
+        return self.plans.mode(knobs).step_bounds(knobs)
 
+    @override
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """Implements `HasBounds`."""
-        mode = self.plans.mode(knobs)
-        return isinstance(mode, HasSteps) and mode.is_bounded_by(knobs, worth, self.plans)
+        return self.plans.mode(knobs).is_bounded_by(knobs, worth, self.plans)
 
+    @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Implements `ModeFlow`; on real devices a configuration that was measured before has the same cuts again."""
+        """On real devices a configuration that was measured before has the same cuts again."""
         setting, mode = self.plans.costs.setting, self.plans.mode(knobs)
         estimate: Plan | None = None
         try:
@@ -98,8 +92,7 @@ class PipelineFlow(HasBounds):
             return unfit_trial(knobs, failure, setting.device_bytes(knobs), estimate)
         estimated_per_s = mode.samples_per_s(knobs, estimate)
         measured_per_s = self._measurements.samples_per_s(knobs, run)
-        if isinstance(self.plans.costs, BeginsWhole):
-            self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
+        self.plans.costs.learn_speed(knobs, estimated_per_s, measured_per_s)
         ends = run.ends(knobs.batch_size, setting.cluster.clock_hz)
         result = Result(
             samples_per_s=measured_per_s,
@@ -108,16 +101,7 @@ class PipelineFlow(HasBounds):
             output_error=run.output_error,
             run=ends and RunResult.of(ends),
         )
-        trial = measured_trial(
-            knobs,
-            estimate,
-            run.plan,
-            with_devices(result, knobs, run.plan, setting.cluster),
-            device=setting.device_of(knobs),
-            timeline=run.timelines[0],
-            origin=setting.traits.origin,
-            constraints=setting.constraints,
-        )
+        trial = trial_on(setting, knobs, estimate, run.plan, result, setting.traits.origin, run.timelines[0])
         if run.ended_early:
             return ended_early(trial)
         if trial.fits and ends is not None:
@@ -135,13 +119,4 @@ class PipelineFlow(HasBounds):
             estimated_samples_per_s=speed,
             latency_s=latency_s(knobs, plan, setting.cluster.clock_hz, step_cycles),
         )
-        return measured_trial(
-            knobs,
-            plan,
-            plan,
-            with_devices(result, knobs, plan, setting.cluster),
-            device=setting.device_of(knobs),
-            timeline=timeline,
-            origin=Origin.ESTIMATED,
-            constraints=setting.constraints,
-        )
+        return trial_on(setting, knobs, plan, plan, result, Origin.ESTIMATED, timeline)

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
-from autoauto.evaluate.costs.costs import BeginsWhole, pipeline_table, shared_cycles
+from autoauto.evaluate.costs.costs import pipeline_table, shared_cycles
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.inference import best_by_period
-from autoauto.evaluate.modes.mode import StageFlow
+from autoauto.evaluate.modes.mode import StageFlow, no_stages
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
@@ -34,7 +33,7 @@ WORTH_BALANCING = 0.01  # share of a step by which ends of devices differ from w
 PARTS_OF_ENDS = (1 / 3, 2 / 3, 1)  # that they balance: the slowest device of a step need not be that of its end
 _MAX_CONFIGURATIONS = 512  # whose plans are in memory: those of one pipeline, for all numbers of replicas
 Devices = int | tuple[int, ...]
-"""Those of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
+"""Devices of a pipeline: the first of neighbours in a line, or how many of every kind it may have."""
 _Planned = dict[Devices, tuple[tuple[Correction, ...], BoundedPlan | Infeasible]]
 """By the devices of a pipeline: the corrections that it was planned with, and the plan, or why there is none."""
 _PlanParts = tuple[Plan, int | float, int | float | None]
@@ -63,7 +62,7 @@ class Plans:
         """
         mode = self._modes.get(type(knobs.mode))
         if mode is None:
-            raise BadInput("a plan of stages is for pipelines, got phases; try --strategy pipeline")
+            raise no_stages()
         return mode
 
     def best(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
@@ -86,9 +85,13 @@ class Plans:
             return None
         setting.check_devices(knobs)
         ways = placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)
-        of_ways = ({self.first_like(knobs, start) for start in starts} for starts in ways)
-        known = [[self._has_plan(knobs, first) for first in firsts] for firsts in of_ways]
-        return None if None in chain.from_iterable(known) else any(map(all, known))
+        can_be = False
+        for starts in ways:
+            known = [self._has_plan(knobs, first) for first in {self.first_like(knobs, start) for start in starts}]
+            if None in known:
+                return None
+            can_be = can_be or all(known)
+        return can_be
 
     def _has_plan(self, knobs: Knobs, start: int) -> bool | None:
         """Whether there is a plan of the pipeline from this device, as `StageFlow`; asked once."""
@@ -109,7 +112,7 @@ class Plans:
         if isinstance(devices, tuple):
             whole = whole_on_kinds(self.kinds, knobs, devices)
         else:
-            whole = self.costs.whole_plan(knobs) if isinstance(self.costs, BeginsWhole) else None
+            whole = self.costs.whole_plan(knobs)
         return whole or self.of_pipeline(knobs, devices, progress).plan
 
     def of_pipeline(
@@ -134,11 +137,12 @@ class Plans:
             corrections = tuple(kind.correction(knobs, progress) for kind in self.kinds)
         by_devices = self._pipelines.of(same, dict)
         known = by_devices.get(devices)
-        if known is None or known[0] != corrections:
+        if known is None or known[0] != corrections:  # what was measured since may have changed the estimates
             known = by_devices[devices] = corrections, self._stored_plan(knobs, same, devices, progress)
-        if isinstance(known[1], Infeasible):
-            raise known[1].with_traceback(None)
-        return known[1]
+        plan = known[1]
+        if isinstance(plan, Infeasible):
+            raise plan.with_traceback(None)
+        return plan
 
     def _stored_plan(
         self, knobs: Knobs, same: Knobs, devices: Devices, progress: Progress | None
@@ -163,11 +167,11 @@ class Plans:
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
         """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
-        plans = [plan for _, plan in (self._pipelines.get(_of_one_pipeline(knobs)) or {}).values()]
-        return bool(plans) and all(
-            isinstance(plan, Infeasible) or (plan.step_cycles is not None and plan.step_cycles >= cycles)
-            for plan in plans
-        )
+        by_devices = self._pipelines.get(_of_one_pipeline(knobs)) or {}
+        for _, plan in by_devices.values():
+            if not isinstance(plan, Infeasible) and (plan.step_cycles is None or plan.step_cycles < cycles):
+                return False
+        return bool(by_devices)
 
     def cut_at(self, knobs: Knobs, partition: Sequence[int]) -> Plan:
         """The plan that cuts at `partition`, the boundaries from 0 to the number of layers, for all replicas.
@@ -180,6 +184,7 @@ class Plans:
             raise BadInput("a partition is for stages of one device each, got stage replicas; leave one of them out")
         mode = self.mode(knobs)
         plan = mode.cut_at(knobs, partition)
+        # A partition need respect one of the sets of cuts; the error names the fewest that are wrong.
         choices = ([cut for cut in partition if not cuts[cut]] for cuts in mode.legal_cuts(knobs))
         if wrong := min(choices, key=len):
             raise BadInput(
@@ -196,15 +201,16 @@ class Plans:
         cuts, per_byte = block_cuts(self.costs.setting.graph), self._end_cycles_per_byte(knobs)
         for known in with_known_state(knobs, self.costs.setting):
             for plain in stage_tables(self.costs, known):
-                at_blocks = [plain.cut_at(cuts)] if cuts else []
-                with_ends = (with_ends_of_steps(plain, part * per_byte) for part in PARTS_OF_ENDS if per_byte)
-                for stages in (*at_blocks, *with_ends):
+                tables = [plain.cut_at(cuts)] if cuts else []
+                if per_byte:
+                    tables += [with_ends_of_steps(plain, part * per_byte) for part in PARTS_OF_ENDS]
+                for stages in tables:
                     with suppress(Infeasible):
                         yield self.cut_at(knobs, best_by_simulated_step(stages, known).plan.partition)
         yield from self._at(knobs, even_partitions)
 
     def by_count(self, knobs: Knobs) -> Iterator[Plan]:
-        """Those of `even` that have about as many blocks a stage."""
+        """Yield the plans of `even` that have about as many blocks a stage."""
         return self._at(knobs, partitions_by_count)
 
     def _at(
@@ -264,7 +270,7 @@ class Plans:
         return self.on_all_replicas(knobs, best_by_period(table, knobs).plan)
 
     def on_all_replicas(self, knobs: Knobs, plan: Plan) -> Plan:
-        """The same plan of a pipeline for all replicas.
+        """Put one plan of a pipeline on the devices of all replicas.
 
         Raises:
             Infeasible: there are too few devices.
@@ -291,9 +297,8 @@ class Plans:
             return
         devices = setting.devices(knobs).devices
         n_bytes = sum(sorted(int(device.memory_bytes) for device in devices)[-knobs.n_ipu :])
-        weight_bytes = setting.graph.n_weight_bytes(
-            Precision.FP16
-        )  # the shortest format that a file of floats may have
+        # In the shortest format that a file of floats may have.
+        weight_bytes = setting.graph.n_weight_bytes(Precision.FP16)
         if (excess := weight_bytes - n_bytes) > 0:
             raise Infeasible(
                 f"the weights of {setting.graph.name} alone need {format_bytes(weight_bytes)} or more, and the "
@@ -313,15 +318,15 @@ class Plans:
         """
         setting = self.costs.setting
         setting.check_devices(knobs)
-        attempts = (
-            across_kinds(setting.devices(knobs), knobs, plan_on, only_equal=setting.traits.runs_plans)
-            if setting.cluster.kinds
-            else (
-                partial(self._in_line, knobs, starts, plan_on)
-                for starts in placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)
-            )
-        )
-        ways, failures = [], []
+        cluster = setting.devices(knobs)
+        attempts: Iterable[Callable[[], Plan]]
+        if setting.cluster.kinds:
+            attempts = across_kinds(cluster, knobs, plan_on, only_equal=setting.traits.runs_plans)
+        else:
+            starts_of_ways = placements(cluster, knobs.n_ipu, knobs.replicas)
+            attempts = [partial(self._in_line, knobs, starts, plan_on) for starts in starts_of_ways]
+        ways: list[Plan] = []
+        failures: list[Infeasible] = []
         for attempt in attempts:
             try:
                 ways.append(attempt())

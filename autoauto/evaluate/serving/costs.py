@@ -38,7 +38,7 @@ Sizes = tuple[int, ...]
 
 
 class StagePosition(NamedTuple):
-    """Where a stage stands.
+    """The position of a stage in its pipeline.
 
     Attributes:
         kind: of its GPUs, counted in the cluster.
@@ -78,7 +78,7 @@ class PositionCosts(NamedTuple):
 
     @property
     def n_kinds(self) -> int:
-        """Of blocks."""
+        """Number of kinds of blocks."""
         return len(self.sequence_bytes)
 
     @property
@@ -88,39 +88,39 @@ class PositionCosts(NamedTuple):
 
     @property
     def cache_bytes(self) -> FloatArray:
-        """What sequences hold in a block, shape (kinds, batch sizes)."""
+        """Bytes of the keys and values of all sequences in a block, shape (kinds, batch sizes)."""
         return np.asarray(np.round(self.sequence_bytes[:, None] * self.n_sequences))
 
     @property
     def reserve_bytes(self) -> FloatArray:
-        """What an engine leaves free for every block, of the same shape."""
+        """Bytes that an engine leaves free for every block, of the same shape."""
         return np.asarray(np.round((self.rule.kv_factor - 1.0) * (self.sequence_bytes[:, None] * self.n_sequences)))
 
     @property
     def block_bytes(self) -> FloatArray:
-        """What a GPU holds for every block, shape (kinds, batch sizes)."""
+        """Bytes that a GPU holds for every block, shape (kinds, batch sizes)."""
         return np.asarray(self.weight_bytes[: self.n_kinds, None] + self.cache_bytes + self.reserve_bytes)
 
     @property
     def usable_bytes(self) -> FloatArray:
-        """What blocks may fill, shape (batch sizes,)."""
+        """Bytes that blocks may fill, shape (batch sizes,)."""
         return np.asarray(self.limit_bytes - self.rule.fixed_bytes - self.weight_bytes[self.n_kinds :].sum())
 
     def base_s(self, n_prompts: FloatArray) -> FloatArray:
         """A mean step without blocks, with so many prompts, shape (batch sizes,)."""
-        decode, prompt = (each[self.n_kinds :].sum(axis=0) for each in (self.decode_s, self.prompt_s))
+        decode = self.decode_s[self.n_kinds :].sum(axis=0)
+        prompt = self.prompt_s[self.n_kinds :].sum(axis=0)
         return np.asarray(decode + n_prompts * prompt + self.send_s)
 
     def blocks_s(self, n_prompts: FloatArray) -> FloatArray:
-        """What a block adds to a mean step, shape (kinds, batch sizes)."""
+        """Seconds that a block adds to a mean step, shape (kinds, batch sizes)."""
         return np.asarray(self.decode_s[: self.n_kinds] + n_prompts * self.prompt_s[: self.n_kinds])
 
     def steps(self, n_blocks: IntArray) -> tuple[FloatArray, FloatArray]:
         """Seconds of a decode step and of a prompt of a stage of so many blocks, shape (kinds, batch sizes)."""
         n = self.n_kinds
-        decode, prompt = (
-            each[n:].sum(axis=0) + (n_blocks * each[:n]).sum(axis=0) for each in (self.decode_s, self.prompt_s)
-        )
+        decode = self.decode_s[n:].sum(axis=0) + (n_blocks * self.decode_s[:n]).sum(axis=0)
+        prompt = self.prompt_s[n:].sum(axis=0) + (n_blocks * self.prompt_s[:n]).sum(axis=0)
         return decode, prompt
 
     def step_cycles(self, n_blocks: IntArray, n_prompts: float, index: int) -> int:
@@ -134,7 +134,7 @@ class PositionCosts(NamedTuple):
         return max(0.0, float(usable / self.rule.kv_factor / (n_blocks * self.sequence_bytes).sum()))
 
     def memory_bytes(self, n_blocks: IntArray, index: int) -> dict[str, int]:
-        """What a GPU holds at one batch size for so many blocks, shape (kinds,), by category."""
+        """Bytes that a GPU holds at one batch size for `n_blocks`, shape (kinds,), by category."""
         weights = self.weight_bytes
         return {
             WEIGHTS: int(weights[self.n_kinds :].sum() + (n_blocks * weights[: self.n_kinds]).sum()),
@@ -156,9 +156,12 @@ def position_costs(
         rule: what a GPU holds besides weights and KV cache.
         limit_bytes: what it may hold.
     """
-    ends = [*([0] * position.is_first), *([-2, -1] * position.is_last)]
     kinds = layers.kind_rows
-    rows = [*kinds, *ends]
+    rows = list(kinds)
+    if position.is_first:
+        rows.append(0)  # embedding
+    if position.is_last:
+        rows += [-2, -1]  # norm and head
     weights = np.round(layers.weight_bytes[rows]).astype(np.int64)
     if layers.is_tied and position.is_first and position.is_last:
         weights = weights[:-1]  # one stage has one table
@@ -182,6 +185,7 @@ def blocks_of_kinds(order: Sequence[int], n_blocks: IntArray) -> IntArray:
     [[1, 0], [1, 2]]
     """
     is_kind = np.array(order)[:, None] == np.arange(1 + max(order))
+    # How many blocks of every kind come before a block; a stage has the difference of its two ends.
     before = np.concatenate([np.zeros((1, is_kind.shape[1]), dtype=np.int64), is_kind.cumsum(axis=0)])
     stops = n_blocks.cumsum(axis=0)
     return np.asarray(np.moveaxis(before[stops] - before[stops - n_blocks], -1, 1))
@@ -221,7 +225,7 @@ class ServingCosts:
         return requests_of(knobs)._replace(speculation=self.target.speculation, cached_share=cached_share)
 
     def factors(self, knobs: Knobs) -> list[Factors]:
-        """By what times of every kind are multiplied."""
+        """The factors on the times of every kind of GPUs."""
         of = session_of(knobs), knobs.n_ipu, requests_of(knobs)
         return [self.target.factors(system_of(device), *of) for device in self.kinds(knobs)]
 
@@ -270,13 +274,13 @@ def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> Non
             f"{session.engine} drafts tokens where a replica has one stage, got {knobs.n_ipu}; try --n-ipu 1, or "
             "without --draft-tokens"
         )
-    engine, n_each = engine_named(session.engine), speculation.step_tokens
-    if engine.n_counted_sequences(knobs.batch_size, knobs.n_ipu) * n_each <= session.max_batched_tokens:
+    rules, n_each = engine_named(session.engine).step_rules, speculation.step_tokens
+    if rules.n_counted_sequences(knobs.batch_size, knobs.n_ipu) * n_each <= session.max_batched_tokens:
         return  # a rank has no more than all
     of_rank = int(session.of_rank((knobs.batch_size,))[0])
-    n_sequences = engine.n_counted_sequences(of_rank, knobs.n_ipu)
+    n_sequences = rules.n_counted_sequences(of_rank, knobs.n_ipu)
     if n_sequences * n_each > session.max_batched_tokens:
-        each = f", of {n_each} tokens each" * (speculation.draft_tokens > 0)
+        each = f", of {n_each} tokens each" if speculation.draft_tokens else ""
         raise Unsupported(
             f"{session.engine} needs max_batched_tokens of at least its {n_sequences:,} sequences{each}, "
             f"got {session.max_batched_tokens:,}; try a smaller batch_size"

@@ -27,7 +27,7 @@ _MAX_STORED = 1024
 
 
 class Need(NamedTuple):
-    """What must fit.
+    """A configuration whose model must fit its GPUs.
 
     Attributes:
         decoder: what is served.
@@ -49,7 +49,7 @@ class Need(NamedTuple):
 
     @property
     def n_gpus(self) -> int:
-        """Of a replica."""
+        """GPUs of a replica."""
         return self.n_stages * self.serving.n_gpus
 
     @property
@@ -62,18 +62,26 @@ class Need(NamedTuple):
         """Whether there are cuts with which every stage fits."""
         n_in_flight = self.serving.split.of_rank(np.array(self.batch_size)).item() * self.n_stages
         rule = memory_rule(
-            *(self.decoder, self.serving, self.system, self.engine, self.n_stages),
-            *(self.n_max_batched_tokens, n_in_flight * self.requests.speculation.step_tokens),
+            self.decoder,
+            self.serving,
+            self.system,
+            self.engine,
+            self.n_stages,
+            self.n_max_batched_tokens,
+            n_in_flight * self.requests.speculation.step_tokens,
         )
         table = table_bytes(self.decoder, self.serving)
         kinds = [self._block_bytes(alike, n_in_flight, rule) for alike in self.decoder.by_kind]
         blocks = [kinds[kind] for kind in self.decoder.block_order]
         free = rule.limit_bytes - rule.fixed_bytes.item()
-        if self.n_stages == 1:
+        if self.n_stages == 1:  # which has both tables, or one that is tied
             n_tables = 1 if self.decoder.is_tied else 2
             return free - n_tables * table >= sum(blocks)
+        # Every stage takes as many of the blocks that are left as it can: then the last one has the fewest.
         for stage in range(self.n_stages):
-            left = free - table * (stage in (0, self.n_stages - 1))
+            left = free
+            if stage in (0, self.n_stages - 1):
+                left -= table
             most = len(blocks) - (self.n_stages - 1 - stage)  # one at least for each of the others
             n_blocks = 0
             while n_blocks < most and left >= blocks[n_blocks]:
@@ -85,7 +93,7 @@ class Need(NamedTuple):
         return not blocks
 
     def _block_bytes(self, alike: Decoder, n_in_flight: int, rule: MemoryRule) -> float:
-        """What a GPU holds for a block of a kind."""
+        """Bytes that a GPU holds for a block of a kind."""
         cache = block_cache_bytes(alike, self.serving, self.requests.max_length) * n_in_flight
         return block_weight_bytes(alike, self.serving) + rule.kv_factor * cache
 
@@ -104,22 +112,26 @@ class Need(NamedTuple):
 @lru_cache(_MAX_STORED)
 def where_it_fits(need: Need) -> str:
     """From how many GPUs on it fits, in which format it would on those given, or that fewer sequences do."""
-    options, given = [], f"{need.n_gpus} GPU{'s' * (need.n_gpus > 1)}"
+    options: list[str] = []
     if need.batch_size > 1 and need._replace(batch_size=1).fits:
         options.append("with a smaller batch_size")
     if more := _smallest(need):
-        n = more.n_gpus
-        groups = f"tensor_parallel {more.serving.tensor_parallel}"
-        stages = f", {more.n_stages} stages" if more.n_stages > 1 else ""
-        options.append(f"from {n} GPU{'s' * (n > 1)} of {need.system.name} on ({groups}{stages})")
+        shape = f"tensor_parallel {more.serving.tensor_parallel}"
+        if more.n_stages > 1:
+            shape += f", {more.n_stages} stages"
+        options.append(f"from {_gpus(more)} of {need.system.name} on ({shape})")
     for weights in _SMALLER:
         smaller = need._replace(serving=need.serving._replace(weights=weights))
         if weights.n_bytes < need.serving.weights.n_bytes and smaller.fits and smaller.is_taken:
-            options.append(f"in {weights} on {given}")
+            options.append(f"in {weights} on {_gpus(need)}")
             break
     if not options:
         return f"it fits no replica of up to {_GROUPS[-1] * _MAX_STAGES} GPUs of {need.system.name}; try fewer tokens"
     return f"it fits {', or '.join(options)}"
+
+
+def _gpus(need: Need) -> str:
+    return "1 GPU" if need.n_gpus == 1 else f"{need.n_gpus} GPUs"
 
 
 def _is_of_nodes(n_all: int, n_each: int, n_gpus_per_node: int) -> bool:
@@ -141,7 +153,7 @@ def _smallest(need: Need) -> Need | None:
     for _, n_stages, n_gpus in sorted(shapes):
         expert_parallel = 1
         if need.serving.expert_parallel > 1:  # among as many as the engine can, in a group of this size
-            expert_parallel = max(n for n in need.engine.dealt_among(n_gpus) if n <= n_gpus)
+            expert_parallel = max(n for n in need.engine.launcher.placing.experts_among(n_gpus) if n <= n_gpus)
         serving = need.serving._replace(
             tensor_parallel=n_gpus, expert_parallel=expert_parallel, attention_data_parallel=1
         )

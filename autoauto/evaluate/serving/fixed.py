@@ -23,7 +23,7 @@ from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
 
 _MOST_SEQUENCES = 2048
-"""Of a micro-batch, as published rows were measured [perf-overview]."""
+"""Most sequences of a micro-batch, as published rows were measured [perf-overview]."""
 _N_SIZES = 64
 _SEQUENCES_LIMIT = 2**20
 """Above what fits any GPU."""
@@ -60,7 +60,7 @@ class FixedReplicas:
 
     @property
     def n_gpus(self) -> int:
-        """Of all replicas."""
+        """GPUs of all replicas."""
         return self.n_replicas * len(self.n_blocks) * self.serving.n_gpus
 
     def stages(self, n_sequences: int | IntArray) -> list[PositionCosts]:
@@ -77,13 +77,18 @@ class FixedReplicas:
         return [position_costs(layers, position, n_in_flight, rule, int(rule.limit_bytes)) for position in positions]
 
     def rates(self, n_sequences: int | IntArray) -> Rates:
-        """What all replicas give, each an array over batch sizes, whether they fit or not; raises as `layer_costs`."""
+        """The rates of all replicas, arrays over batch sizes, whether they fit or not; raises as `layer_costs`."""
         b = np.atleast_1d(n_sequences)
         of_rank = self.serving.split.of_rank(b)
         n_blocks = np.tile(self._of_kinds[:, :, None], len(b))
         made = pipeline_rates(
-            *(self.stages(n_sequences), n_blocks, of_rank.astype(np.float64), self.requests, self.engine),
-            *(self.n_max_batched_tokens, self.arrivals),
+            self.stages(n_sequences),
+            n_blocks,
+            of_rank.astype(np.float64),
+            self.requests,
+            self.engine,
+            self.n_max_batched_tokens,
+            self.arrivals,
         )
         rates = of_all_ranks(made.rates, b, of_rank)
         return rates._replace(
@@ -91,7 +96,7 @@ class FixedReplicas:
         )
 
     def memory_bytes(self, n_sequences: int) -> list[dict[str, int]]:
-        """What a GPU of every stage holds, by category."""
+        """Bytes that a GPU of every stage holds, by category."""
         return [stage.memory_bytes(n, 0) for stage, n in zip(self.stages(n_sequences), self._of_kinds, strict=True)]
 
     @property
@@ -115,28 +120,29 @@ class FixedReplicas:
         return bisect_left(range(1, _SEQUENCES_LIMIT), True, key=lacks) * self.serving.attention_data_parallel
 
     def _rule(self, n_in_flight: IntArray) -> MemoryRule:
-        """What every GPU holds besides weights and KV cache."""
+        """The memory of every GPU besides weights and KV cache."""
         system, n_stages = system_named(self.serving.system), len(self.n_blocks)
         return memory_rule(
             self.decoder, self.serving, system, self.engine, n_stages, self.n_max_batched_tokens, n_in_flight
         )
 
     def closed_loop(self, n_clients: int) -> Rates:
-        """What they give clients that wait for an answer before they ask again.
+        """The rates for clients that wait for an answer before they ask again.
 
         The engine answers as many at a time as its KV cache holds; the others wait.
 
         Raises:
             Unsupported: not one sequence fits, or as `layer_costs`.
         """
-        asked, held = max(1, n_clients // (len(self.n_blocks) * self.n_replicas)), self.check_holds()
-        taken = min(asked, held)
+        asked = max(1, n_clients // (len(self.n_blocks) * self.n_replicas))
+        taken = min(asked, self.check_holds())
         rates = self.rates(taken)
+        # Clients beyond those that are answered wait as many times for whole answers.
         answered_s = rates.ttft_s + (self.requests.output_tokens - 1) * rates.tpot_s
         return rates._replace(ttft_s=rates.ttft_s + ((asked + self.n_beyond) / taken - 1) * answered_s)
 
     def of_waves(self, n_requests: int) -> Rates:
-        """What they give for requests that all wait at the beginning, at the batch size with the most tokens/s.
+        """The rates for requests that all wait at the beginning, at the batch size with the most tokens/s.
 
         Requests come in waves of as many as are in flight; the last is seldom full and takes as long as the others:
 

@@ -15,14 +15,16 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
+from typing_extensions import override
 
+from autoauto.evaluate.modes.mode import ModeFlow
 from autoauto.evaluate.serving.costs import Sizes, check_tokens, requests_of, session_of
 from autoauto.evaluate.serving.pools.reasons import compared_text
 from autoauto.evaluate.serving.pools.search import Values, best_pools
 from autoauto.evaluate.serving.pools.ways import PooledWay, PoolWays
 from autoauto.evaluate.serving.rates import HIGH, LOW, RatesAt, end_at
 from autoauto.evaluate.serving.traffic.curves import rate_curves
-from autoauto.evaluate.serving.traffic.trials import LoadedWay, MakeTrial, OpenTrials
+from autoauto.evaluate.serving.traffic.trials import MakeTrial, OpenTrials, OpenWay
 from autoauto.evaluate.serving.ways import ReplicaWays, Way
 from autoauto.evaluate.setting import Setting
 from autoauto.profile.profiler import Progress
@@ -31,6 +33,7 @@ from autoauto.records.errors import DoesNotFit, Infeasible
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
+from autoauto.records.units import BoolArray, FloatArray
 from autoauto.schedule.times import timeline_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
@@ -51,13 +54,15 @@ from autoauto.targets.gpu.calibration import HELD
 _OF_PLANS = {*RESULT_NAMES} - {"samples_per_s", "latency_s", *NAMES_OF_GENERATION}
 """The names of results that forecasts without plans do not have."""
 _N_NUMBERS = 12
-"""Of replicas that are tried in every window of a trace."""
+"""Numbers of replicas that are tried in every window of a trace."""
 _N_HALVINGS = 8
 """Until a probability is known to half a percent."""
 
 
-class ServingFlow:
+class ServingFlow(ModeFlow):
     """The `ModeFlow` of generation."""
+
+    forecasts_cells = True
 
     def __init__(self, setting: Setting) -> None:
         """Take a setting.
@@ -68,46 +73,53 @@ class ServingFlow:
         self.setting, self._ways = setting, ReplicaWays.of(setting)
         self._pools = PoolWays(self._ways)
         self._one_device = DeviceTotals.of(setting.cluster.of_each)
-        known = {name for name, each in QUANTITIES.items() if setting.cluster.of_each(each) is not None}
-        of_plans = _OF_PLANS - known  # which GPUs a pipeline of several kinds uses, its plan says
         traffic = self._ways.costs.target.traffic
-        self._open = None if traffic is None else OpenTrials(self._ways, traffic, setting.constraints)
-        simulated = () if self._open is None else self._open.bounds
-        self._of_forecasts = tuple(each for each in setting.constraints if each not in simulated)
+        self._open: OpenTrials | None = None
+        self._of_forecasts = setting.constraints
+        if traffic is not None:
+            self._open = OpenTrials(self._ways, traffic, setting.constraints)
+            self._of_forecasts = tuple(each for each in setting.constraints if each not in self._open.bounds)
+        # Which GPUs a pipeline of several kinds uses, its plan says; of like GPUs all quantities are known without.
+        known = {name for name, each in QUANTITIES.items() if setting.cluster.of_each(each) is not None}
+        of_plans = _OF_PLANS - known
         self._needs_plans = any(of_plans.intersection(constraint.names) for constraint in self._of_forecasts)
 
     @property
+    @override
     def simulates(self) -> bool:
-        """Implements `SimulatesArrivals`; False where clients ask again at once, so that a forecast tells all."""
+        """False where clients ask again at once, so that a forecast tells all."""
         return self._open is not None
 
+    @override
     def exceeds(self, knobs: Knobs, worth: float) -> bool:
-        """Implements `SimulatesArrivals`."""
         assert self._open is not None
         try:
             for way in self._ways_of(knobs, (knobs.batch_size,)):
                 make = self._maker(knobs, way, Origin.ESTIMATED, self.setting.constraints)
-                if self._open.keeps(knobs, way, way.rates.of(0), make, worth):
+                if OpenWay(self._open, knobs, way, make).keeps(worth):
                     return True
         except DoesNotFit:
             return False
         return False
 
     @property
+    @override
     def window_s(self) -> float | None:
-        """Implements `SimulatesArrivals`."""
         return None if self._open is None else self._open.traffic.window_s
 
+    @override
     def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
-        """Implements `SimulatesArrivals`; what some replicas do not serve is not tried with fewer of them."""
+        """Windows that some replicas do not serve are not tried with fewer."""
         if self._open is None or self.window_s is None or session_of(knobs).prefill is not None:
             return ()
-        holding, needed = None, np.empty(0, dtype=np.int64)
+        holding: BoolArray | None = None
+        needed = np.empty(0, dtype=np.int64)
         for replicas in (knobs.replicas, *_numbers_below(knobs.replicas)):
             fewer = replace(knobs, replicas=replicas)
             way, *_ = self._ways.ways(fewer, (knobs.batch_size,))  # like GPUs have one
             make = self._maker(fewer, way, Origin.ESTIMATED, self.setting.constraints)
-            holding = self._open.windows_that_hold(fewer, way, way.rates.of(0), make, holding)
+            # Only the windows that held with more replicas are asked again.
+            holding = OpenWay(self._open, fewer, way, make).windows_that_hold(holding)
             if not len(needed):
                 needed = np.full(len(holding), replicas)
             needed[holding] = replicas
@@ -132,44 +144,47 @@ class ServingFlow:
     def prompt_share(self, knobs: Knobs) -> float:
         """The share of a mean step that computes prompts, of replicas that compute both, which fit."""
         alone = replace(knobs, session=session_of(knobs).of_decode)
-        both_s, alone_s = (
-            self._ways.ways(each, (each.batch_size,))[0].replicas[0].rates.rates.period_s.item()
-            for each in (knobs, alone)
-        )
-        return 1 - alone_s / both_s
+        return 1 - self._step_s(alone) / self._step_s(knobs)
+
+    def _step_s(self, knobs: Knobs) -> float:
+        """Seconds of a mean step of a replica."""
+        way, *_ = self._ways.ways(knobs, (knobs.batch_size,))
+        return float(way.replicas[0].rates.rates.period_s.item())
 
     def pools_text(self, single: Trial | None, pooled: Trial | None) -> str:
         """See `compared_text`."""
         return compared_text(single, pooled, None if single is None else self.prompt_share(single.knobs))
 
+    @override
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Implements `ModeFlow`; it has no timeline, but where one is asked for arrivals are simulated."""
+        """There is no timeline; where one is asked for, arrivals are simulated instead."""
         return self._trial(knobs, Origin.ESTIMATED, simulates=with_timeline)
 
+    @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Implements `ModeFlow`; the numbers of the forecast, or of simulated arrivals."""
+        """Give the numbers of the forecast, or of simulated arrivals."""
         return self._trial(knobs, Origin.MODELLED, simulates=True)
 
-    def fits(self, knobs: Knobs) -> bool:
-        """Implements `ModeFlow`; the forecast tells."""
-        return self.forecast(knobs).fits
-
+    @override
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """Implements `PlansStages`; the cuts with the shortest mean step of the slowest stage."""
+        """Give the cuts with the shortest mean step of the slowest stage."""
         plan = self._best(knobs, Origin.ESTIMATED).plan
         assert isinstance(plan, Plan)
         return plan
 
+    @override
     def gap(self, knobs: Knobs) -> float:
-        """Implements `PlansStages`; cuts of equal blocks are exact."""
+        """Cuts of equal blocks are exact."""
         return 0.0
 
+    @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `PlansStages`; mean steps of micro-batches."""
+        """Mean steps of micro-batches."""
         return timeline_of(knobs.step, plan)
 
+    @override
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
-        """Implements `ForecastsCells`; a constraint on the stages of a plan needs the plan."""
+        """A constraint on the stages of a plan needs the plan."""
         if self._needs_plans:
             return list(map(self.forecast, cell))
         try:
@@ -177,10 +192,15 @@ class ServingFlow:
         except DoesNotFit as failure:
             return [self._unfit(knobs, failure) for knobs in cell]
         if self._of_forecasts or self._open is not None:
-            every = [[self._without_plan(knobs, way, index) for way in ways] for index, knobs in enumerate(cell)]
-            return [max(trials, key=_preference) for trials in every]
-        lacking = [np.where(way.excess_bytes > 0, way.excess_bytes, np.inf) for way in ways]
-        worth = [np.where(way.fits, way.rates.tokens_per_s, -n) for way, n in zip(ways, lacking, strict=True)]
+            trials: list[Trial] = []
+            for index, knobs in enumerate(cell):
+                trials.append(max((self._without_plan(knobs, way, index) for way in ways), key=_preference))
+            return trials
+        # Without bounds `_preference` of all batch sizes is an array: tokens/s, or below 0 the memory that lacks.
+        worth: list[FloatArray] = []
+        for way in ways:
+            lacking = np.where(way.excess_bytes > 0, way.excess_bytes, np.inf)
+            worth.append(np.where(way.fits, way.rates.tokens_per_s, -lacking))
         best = np.argmax(worth, axis=0)
         return [self._without_plan(knobs, ways[best[index]], index) for index, knobs in enumerate(cell)]
 
@@ -201,13 +221,13 @@ class ServingFlow:
                 rates, lacks = self._open.bound(knobs, way, index, rates)
         except DoesNotFit as failure:
             return self._unfit(knobs, failure)
-        trial, constraints = self._trial_of(knobs, rates), self._of_forecasts
+        trial = self._trial_of(knobs, rates)
         if lacks:
             return replace(trial, violation=lacks, status=Status.CONSTRAINED)
-        if not constraints:
+        if not self._of_forecasts:
             return trial
         at_bound = _numbers(self._trial_of(knobs, way.held_rates.of(index)))
-        violation = max(constraint.violation(at_bound) for constraint in constraints)
+        violation = max(constraint.violation(at_bound) for constraint in self._of_forecasts)
         return replace(trial, violation=violation, status=Status.CONSTRAINED if violation > 0 else Status.OK)
 
     def _trial(self, knobs: Knobs, origin: Origin, *, simulates: bool = False) -> Trial:
@@ -237,15 +257,19 @@ class ServingFlow:
 
     def _with_plan(self, knobs: Knobs, way: Way | PooledWay, origin: Origin, *, simulates: bool) -> Trial:
         """The trial of a way at the only batch size that it has; raises Infeasible where it does not fit."""
-        rates, low, high, at_bound = (each.of(0) for each in (way.rates, way.at(LOW), way.at(HIGH), way.held_rates))
+        low, high = way.at(LOW).of(0), way.at(HIGH).of(0)
         rates = replace(
-            rates, tpot_low_s=low.tpot_s, tpot_high_s=high.tpot_s, ttft_low_s=low.ttft_s, ttft_high_s=high.ttft_s
+            way.rates.of(0),
+            tpot_low_s=low.tpot_s,
+            tpot_high_s=high.tpot_s,
+            ttft_low_s=low.ttft_s,
+            ttft_high_s=high.ttft_s,
         )
         constraints = self.setting.constraints if simulates else self._of_forecasts
         make = self._maker(knobs, way, origin, constraints)
         if self._open is not None and simulates:
             check_tokens(knobs, self._ways.costs.target.speculation)
-            return self._open.trial(knobs, way, way.rates.of(0), make)
+            return OpenWay(self._open, knobs, way, make).trial()
 
         def holds(rates: RatesAt) -> bool:
             return make(_result_of(knobs, rates.of(0)), True).violation <= 0
@@ -253,7 +277,8 @@ class ServingFlow:
         if constraints and origin is Origin.MODELLED:
             probability = _probability(lambda share: holds(way.at(end_at(share))))
             rates = replace(rates, bounds_probability=probability)
-        return _held_trial(make(_result_of(knobs, rates), False), make(_result_of(knobs, at_bound), True))
+        at_bound = make(_result_of(knobs, way.held_rates.of(0)), True)
+        return _held_trial(make(_result_of(knobs, rates), False), at_bound)
 
     def _maker(
         self, knobs: Knobs, way: Way | PooledWay, origin: Origin, constraints: Sequence[Constraint]
@@ -263,14 +288,16 @@ class ServingFlow:
         device, cluster = self.setting.hardware(knobs.session).devices[0], self.setting.cluster
 
         def make(result: Result, bounded: bool) -> Trial:
-            priced, bounds = with_devices(result, knobs, plan, cluster), constraints if bounded else ()
+            priced = with_devices(result, knobs, plan, cluster)
+            bounds = constraints if bounded else ()
             return measured_trial(knobs, plan, plan, priced, device=device, origin=origin, constraints=bounds)
 
         return make
 
+    @override
     def rate_curves(self, best: Trial) -> RateCurves | None:
-        """Implements `SimulatesArrivals`."""
         opened, load, knobs = self._open, best.result.load, best.knobs
+        # Of two pools no line has fewer of both; without a rate no bound holds at any.
         if opened is None or load is None or not load.rate_per_s or session_of(knobs).prefill is not None:
             return None
         ways = [way for way in self._ways.ways(knobs, (knobs.batch_size,)) if way.fits[0]]
@@ -279,8 +306,8 @@ class ServingFlow:
             way = max(ways, key=lambda each: _preference(self._with_plan(knobs, each, Origin.MODELLED, simulates=True)))
         make = self._maker(knobs, way, Origin.MODELLED, self.setting.constraints)
 
-        def loaded(n_replicas: int) -> LoadedWay:
-            return opened.loaded(knobs, way, way.rates.of(0), make, n_replicas)
+        def loaded(n_replicas: int) -> OpenWay:
+            return OpenWay(opened, knobs, way, make, n_replicas)
 
         is_given = opened.rate_per_s is not None
         try:
@@ -323,15 +350,19 @@ def _probability(holds: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     for _ in range(_N_HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        if holds(middle):
+            low = middle
+        else:
+            high = middle
     return (low + high) / 2
 
 
 def _held_trial(trial: Trial, at_bound: Trial) -> Trial:
     """A trial with the constraints that hold at the end of its interval at which bounds must."""
+    reason = at_bound.reason
     has_margin = at_bound.tokens.tpot_s != trial.tokens.tpot_s or at_bound.tokens.ttft_s != trial.tokens.ttft_s
-    end = f", at the end of the interval that {100 * HELD:.0f} % of measured rows keep" if has_margin else ""
-    reason = f"{at_bound.reason}{end}" if at_bound.reason else ""
+    if reason and has_margin:
+        reason += f", at the end of the interval that {100 * HELD:.0f} % of measured rows keep"
     return replace(trial, status=at_bound.status, reason=reason, violation=at_bound.violation)
 
 
@@ -346,5 +377,5 @@ def _preference(trial: Trial) -> tuple[bool, float, float]:
 
 
 def _numbers(trial: Trial) -> dict[str, float]:
-    """What constraints may name of a trial without plans."""
+    """The numbers of a trial without plans that constraints may name."""
     return {**numbers(trial.knobs), **trial.result.values, **trial.result.derived}

@@ -38,7 +38,7 @@ _NORMAL = NormalDist()
 
 
 class EngineChoice(NamedTuple):
-    """What of a configuration of engines tells the error of a ratio.
+    """The choices of a configuration of engines on which the error of a ratio depends.
 
     Attributes:
         engine: its name.
@@ -61,7 +61,7 @@ class EngineChoice(NamedTuple):
 
     @staticmethod
     def of(knobs: Knobs) -> EngineChoice:
-        """That of a configuration that generates text."""
+        """The choice that a configuration of engines makes."""
         values = knobs.values
         formats = tuple(str(values[name]) for name in ("precision", "kv_cache_precision"))
         group = tuple(int(values[name]) for name in ("tensor_parallel", "expert_parallel", "attention_data_parallel"))
@@ -85,7 +85,7 @@ def _errors() -> dict[str, float]:
 
 def error_of(first: EngineChoice, second: EngineChoice) -> float:
     """The standard deviation of log (measured ratio / forecast ratio) of two configurations."""
-    stages = max(engine_named(each.engine).stage_error for each in (first, second))
+    stages = max(engine_named(each.engine).measured.stage_error for each in (first, second))
     n_doublings = abs(log2(first.n_stages / second.n_stages))
     return sqrt(_errors()[difference(first, second)] ** 2 + stages**2 * n_doublings)
 
@@ -120,9 +120,8 @@ def simplest_of_tie(best: Knobs, scores: Mapping[Knobs, float]) -> Knobs:
     chosen, ties = EngineChoice.of(best), {best}
     for knobs, score in scores.items():
         choice = EngineChoice.of(knobs)
-        is_simpler = choice.size != chosen.size and all(
-            own <= other for own, other in zip(choice.size, chosen.size, strict=True)
-        )
+        is_no_larger = all(own <= other for own, other in zip(choice.size, chosen.size, strict=True))
+        is_simpler = is_no_larger and choice.size != chosen.size
         if is_simpler and score > 0 and are_tied(log(scores[best] / score), chosen, choice):
             ties.add(knobs)
     return min(ties, key=lambda knobs: (EngineChoice.of(knobs).size, -scores[knobs]))

@@ -1,4 +1,4 @@
-"""What forecasts make of measured rows: `forecast_of`, `ratio_of`, and targets `with_measured_rows`."""
+"""Forecasts of measured rows, and how far off they are: `forecast_of`, `ratio_of`, `with_measured_rows`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FORMATS_OF_PACKAGE = {
 _FP8_CACHES = (WeightFormat.FP8, WeightFormat.NVFP4)
 """Rows of the package do not name the format of the KV cache: checkpoints in these formats have scales for fp8."""
 _OF_CLIENTS = "silicon_concurrency="
-"""In the source of rows of [inferencemax]."""
+"""Words in the source of rows of [inferencemax]."""
 _MOST_TIMES = 100
 """How far a measured value may be from its forecast: milliseconds for seconds are 1,000 times as much."""
 
@@ -54,7 +54,8 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
         BadInput: a cell says nothing that can be read.
         Unsupported: it is of a kind that is not modelled.
     """
-    row = row.of_pool(DECODE) if row.has_pools else row
+    if row.has_pools:
+        row = row.of_pool(DECODE)
     if row.is_of_package and decoder.experts is not None:
         _check_experts(row)
     with row.reading("engine"):
@@ -62,10 +63,18 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     with row.reading("system"):
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
-    split, longest = _split(row, decoder), Workload(row.count("input_tokens"), row.count("output_tokens"))
-    tensor_parallel, n_dealt, n_ranks = split
-    serving = Serving(system, engine.name, tensor_parallel, n_dealt, weights, kv_cache, n_ranks)
-    driver = engine.driver_of(row.text("silicon_data_source"), split.n_gpus, longest)
+    split = _split(row, decoder)
+    longest = Workload(row.count("input_tokens"), row.count("output_tokens"))
+    serving = Serving(
+        system,
+        engine.name,
+        split.tensor_parallel,
+        split.expert_parallel,
+        weights,
+        kv_cache,
+        split.attention_data_parallel,
+    )
+    driver = engine.measured.driver_of(row.text("silicon_data_source"), split.n_gpus, longest)
     n_blocks = _even(decoder.n_layers, row.count("n_ipu", missing=1))
     return FixedReplicas(
         decoder,
@@ -87,8 +96,8 @@ def _split(row: Row, decoder: Decoder) -> GroupSplit:
     """
     tensor_parallel = row.count("tensor_parallel")
     if not row.is_of_package:
-        others = (row.count(name, missing=1) for name in ("expert_parallel", "attention_data_parallel"))
-        return GroupSplit(tensor_parallel, *others)
+        n_dealt, n_ranks = row.count("expert_parallel", missing=1), row.count("attention_data_parallel", missing=1)
+        return GroupSplit(tensor_parallel, n_dealt, n_ranks)
     n_ranks = _number(row, "attention_dp_size")
     if decoder.experts is None:
         if n_ranks > 1:
@@ -146,7 +155,8 @@ def pools_of(row: Row, decoder: Decoder) -> FixedPools:
 
 def _number(row: Row, name: str) -> int:
     """A count of the package; 1 where it is missing or 0, as rows of dense models have it."""
-    return row.count(name) if row.text(name).strip(".0") else 1
+    is_missing = not row.text(name).strip(".0")  # "", "0" and "0.0"
+    return 1 if is_missing else row.count(name)
 
 
 _NAMED_ALIKE = (
@@ -159,18 +169,22 @@ _NAMED_ALIKE = (
 def _of_checkpoint(weights: WeightFormat, decoder: Decoder) -> WeightFormat:
     """The format that an engine computes in: that of the checkpoint, where rows name it otherwise."""
     published = decoder.checkpoint.weights
-    return published if any(weights in names and published is each for names, each in _NAMED_ALIKE) else weights
+    for names, other in _NAMED_ALIKE:
+        if weights in names and published is other:
+            return published
+    return weights
 
 
 def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
-    """Of matrices, and of keys and values."""
+    """The formats of matrices, and of keys and values."""
     text, cache = row.text("precision"), row.text("kv_cache_precision")
     if row.is_of_package:
         if text not in _FORMATS_OF_PACKAGE:
             raise Unsupported(f"weights must be {', '.join(_FORMATS_OF_PACKAGE)}, got {text}")
-        experts = row.text("moe_quant_mode")
-        has_blocks = text == "fp8" and experts == "fp8_block"  # of fp8 a row names matrices and experts differently
-        weights = _of_checkpoint(_FORMATS_OF_PACKAGE[experts if has_blocks else text], decoder)
+        # Matrices of fp8 are named alike whatever their scales; the name of experts tells.
+        if text == "fp8" and row.text("moe_quant_mode") == "fp8_block":
+            text = "fp8_block"
+        weights = _of_checkpoint(_FORMATS_OF_PACKAGE[text], decoder)
         return weights, WeightFormat.FP8 if weights in _FP8_CACHES else WeightFormat.BF16
     formats = tuple(map(str, WeightFormat))
     for name, given in (("precision", text), ("kv_cache_precision", cache)):
@@ -193,7 +207,7 @@ def _even(n_blocks: int, n_stages: int) -> tuple[int, ...]:
 
 
 def forecast_of(row: Row, decoder: Decoder) -> Rates:
-    """What the tables say of a row of a decoder.
+    """The rates that the tables forecast for a row of a decoder.
 
     Raises:
         BadInput: as `replicas_of`.
@@ -223,8 +237,9 @@ def n_clients_of(row: Row) -> int:
 
 
 def group_of_row(row: Row, decoder: Decoder) -> Group:
-    """What shares a factor with a row of a decoder; raises as `replicas_of`."""
-    serving, family = replicas_of(row, decoder).serving, family_of(decoder)
+    """The group of rows that share a factor with this one; raises as `replicas_of`."""
+    serving = replicas_of(row, decoder).serving
+    family = family_of(decoder)
     if row.has_pools:
         family = decoding_family(family, serving.n_gpus)
     return Group(decoder.name, serving.engine, serving.system, serving.weights, family)
@@ -233,7 +248,7 @@ def group_of_row(row: Row, decoder: Decoder) -> Group:
 def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`.
 
-    Where the time between tokens was not measured, throughput tells it.
+    Where the time between tokens was not measured, its ratio follows from throughput.
     """
     measured, rates = measured_of(row), forecast_of(row, decoder)
     group = group_of_row(row, decoder)
@@ -242,10 +257,14 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
         raise row.error(name, f"must be empty where output_tokens is 1, got {row.text(name)!r:.40}")
     for name, value, forecast in zip(RESULTS, measured, (rates.tpot_s, rates.ttft_s, rates.tokens_per_s), strict=True):
         _check_unit(row, name, value, forecast.item())
-    tpot = None if measured.tokens_per_s is None else rates.tokens_per_s.item() / measured.tokens_per_s
+    tpot: float | None = None
+    ttft: float | None = None
     if measured.tpot_s is not None:
         tpot = measured.tpot_s / rates.tpot_s.item()
-    ttft = None if measured.ttft_s is None else measured.ttft_s / rates.ttft_s.item()
+    elif measured.tokens_per_s is not None:
+        tpot = rates.tokens_per_s.item() / measured.tokens_per_s
+    if measured.ttft_s is not None:
+        ttft = measured.ttft_s / rates.ttft_s.item()
     return Ratio(group, tpot, ttft, Workload(row.count("input_tokens"), row.count("output_tokens")))
 
 
@@ -257,9 +276,9 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
     """
     if value is None or forecast / _MOST_TIMES <= value <= forecast * _MOST_TIMES:
         return
-    name = RESULTS_OF_PACKAGE.get(name, name) if row.is_of_package else name
-    unit = {"tpot_s": "seconds", "ttft_s": "seconds", "tokens_per_s": "tokens/s"}.get(name, "milliseconds")
-    shown = 1e3 * forecast if unit == "milliseconds" else forecast
+    unit, shown = "tokens/s" if name == "tokens_per_s" else "seconds", forecast
+    if row.is_of_package and name in RESULTS_OF_PACKAGE:
+        name, unit, shown = RESULTS_OF_PACKAGE[name], "milliseconds", 1e3 * forecast
     raise row.error(
         name,
         f"must be in {unit}, got {row.text(name)!r:.40} where the forecast is {shown:.3g}; which unit is it in?",
@@ -267,7 +286,7 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
 
 
 class Calibrated(NamedTuple):
-    """What rows say of one decoder.
+    """The factors that measured rows give one decoder.
 
     Attributes:
         calibration: the factors.
@@ -289,10 +308,12 @@ def with_measured_rows(target: GpuTarget, path: Path | None, read: Callable[[str
     Raises:
         BadInput: as `calibration_of`.
     """
-    calibrated = None if path is None else calibration_of(path, target.decoder, read)
-    calibration = target.calibration if calibrated is None else calibrated.calibration
+    calibrated = None
+    if path is not None:
+        calibrated = calibration_of(path, target.decoder, read)
+        target = replace(target, calibration=calibrated.calibration)
     notes = notes_of(calibrated, [system.name for system in target.systems])
-    return replace(target, notes=(*target.notes, *notes), calibration=calibration)
+    return replace(target, notes=(*target.notes, *notes))
 
 
 def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder]) -> Calibrated:
@@ -308,33 +329,39 @@ def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder])
     """
     rows = read_rows(path)
     same = {name: _same(name, decoder, read) for name in dict.fromkeys(row.text("model") for row in rows)}
-    own = [(row, like) for row in rows if (like := same[row.text("model")])]
-    if not own:
-        raise BadInput(f"a row of {path} must be of {decoder.name}, got {', '.join(same):.120}; try another --measured")
-    ratios, reasons = [], []
-    for row, like in own:
+    ratios: list[Ratio] = []
+    reasons: list[str] = []
+    for row in rows:
+        like = same[row.text("model")]
+        if like is None:
+            continue
         try:
             ratios.append(ratio_of(row, like))
         except DoesNotFit as failure:
             reasons.append(str(failure))
+    if not ratios and not reasons:
+        raise BadInput(f"a row of {path} must be of {decoder.name}, got {', '.join(same):.120}; try another --measured")
     if not ratios:
-        raise BadInput(f"a row of {path} must have a forecast, got {len(own)} without: {reasons[0]}")
+        raise BadInput(f"a row of {path} must have a forecast, got {len(reasons)} without: {reasons[0]}")
     return Calibrated(fit(ratios), tuple(reasons))
 
 
 def _same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> Decoder | None:
-    """The decoder with the checkpoint that has a name in a file, if that is of a model of the same shape."""
+    """The decoder with the checkpoint that has a name in a file; None if that is of a model of another shape."""
+    if name == decoder.name:
+        return decoder
     try:
-        given = decoder if name == decoder.name else read(name)
+        given = read(name)
     except BadInput:  # a model that is not modelled, so another one
         return None
+    # A checkpoint in another format is of the same model if nothing else differs.
     like = replace(decoder, checkpoint=given.checkpoint)
     return like if replace(given, name=decoder.name) == like else None
 
 
 def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str, ...]:
-    """What was assumed of forecasts on some systems, and what measured rows made of them, a sentence each."""
-    unmeasured = [engine.title for engine in ENGINES.values() if engine.stage_error == NOT_MEASURED]
+    """Sentences on the assumptions of forecasts for some systems, and on the factors of measured rows."""
+    unmeasured = [engine.title for engine in ENGINES.values() if engine.measured.stage_error == NOT_MEASURED]
     assumed = (
         f"intervals hold {100 * INTERVAL:.0f} % of measured rows",
         f"bounds on latency are kept by an end of the interval that {100 * HELD:.0f} % keep",
@@ -343,22 +370,25 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
     )
     if calibrated is None:
         return assumed
-    factors = {group: each for group, each in calibrated.calibration.factors.items() if group.system in systems}
-    notes = [_factors_text(each, group) for group, each in factors.items()]
+    notes: list[str] = []
+    for group, factors in calibrated.calibration.factors.items():
+        if group.system in systems:
+            notes.append(_factors_text(factors, group))
     if not notes:
         notes.append(f"no measured row is of {' or '.join(systems)}, so forecasts are as without")
-    if reasons := calibrated.unmodelled:
+    reasons = calibrated.unmodelled
+    if reasons:
         notes.append(f"{len(reasons)} measured rows have no forecast, the first because {reasons[0]}")
     return (*notes, *assumed)
 
 
 def _factors_text(factors: Factors, group: Group) -> str:
-    """What rows made of the forecasts of a group."""
-    parts = [
-        f"{name} times {each.factor:.2f} ({each.low:.2f} to {each.high:.2f}, bounds at {each.held:.2f}) from "
-        f"{each.n_rows} measured row{'s' * (each.n_rows > 1)}"
-        for name, each in (("TPOT", factors.tpot), ("TTFT", factors.ttft))
-        if each.n_rows
-    ]
+    """A sentence on the factors that measured rows gave a group."""
+    parts: list[str] = []
+    for name, each in (("TPOT", factors.tpot), ("TTFT", factors.ttft)):
+        if each.n_rows:
+            rows = "row" if each.n_rows == 1 else "rows"
+            interval = f"{each.low:.2f} to {each.high:.2f}, bounds at {each.held:.2f}"
+            parts.append(f"{name} times {each.factor:.2f} ({interval}) from {each.n_rows} measured {rows}")
     of_group = f"{group.model} in {group.precision} by {group.engine} on {group.system}"
     return f"{', '.join(parts)} of {of_group}, wider for other lengths"

@@ -58,17 +58,14 @@ class Nodes:
         return self._splits.of(n_stages, lambda: self._even_splits(n_stages))
 
     def _even_splits(self, n_stages: int) -> list[int]:
-        return [
-            n_nodes
-            for n_nodes in divisors(n_stages)
-            if not self._engine.nodes_conflict(
-                [
-                    NodePart(node, n_stages // n_nodes * self._n_each // self._span)
-                    for node in range(n_nodes * self._span)
-                ],
-                self._split,
-            )
-        ]
+        able: list[int] = []
+        for n_nodes in divisors(n_stages):
+            # A group that spans nodes has an equal part on each of them.
+            n_gpus = n_stages // n_nodes * self._n_each // self._span
+            parts = [NodePart(node, n_gpus) for node in range(n_nodes * self._span)]
+            if not self._engine.nodes_conflict(parts, self._split):
+                able.append(n_nodes)
+        return able
 
     def groups_for(self, free: Free, kinds: tuple[str, ...]) -> tuple[int, ...] | None:
         """The groups of a replica, as numbers of the cluster, on as few nodes as hold it; None if there is no room.
@@ -86,18 +83,23 @@ class Nodes:
             segments = kinds[::size]
             if tuple(name for name in segments for _ in range(size)) != kinds:
                 continue  # a node has GPUs of one kind
-            if (nodes := self._chosen(free, segments, size, first)) is not None:
-                firsts = [self._starts[node + 1] - free[node] for node in nodes]
-                return tuple(group for first in firsts for group in range(first, first + size))
+            nodes = self._chosen(free, segments, size, first)
+            if nodes is not None:
+                groups: list[int] = []
+                for node in nodes:
+                    start = self._starts[node + 1] - free[node]  # those before it are taken
+                    groups += range(start, start + size)
+                return tuple(groups)
         return None
 
     def _chosen(self, free: Sequence[int], segments: Sequence[str], size: int, first: int) -> list[int] | None:
         """A node of every segment; of several the fullest, so that others keep room for a whole replica."""
         nodes = range(first, len(free))
         if len(segments) == 1:
-            kind = segments[0]
-            node = next((node for node in nodes if free[node] >= size and self._kinds[node] == kind), None)
-            return None if node is None else [node]
+            for node in nodes:
+                if free[node] >= size and self._kinds[node] == segments[0]:
+                    return [node]
+            return None
         chosen: dict[str, list[int]] = {}
         for kind, n in Counter(segments).items():
             able = [node for node in nodes if free[node] >= size and self._kinds[node] == kind]
@@ -105,7 +107,7 @@ class Nodes:
                 return None
             able.sort(key=lambda node: free[node])
             chosen[kind] = sorted(able[:n], reverse=True)
-        return [chosen[kind].pop() for kind in segments]
+        return [chosen[kind].pop() for kind in segments]  # nodes of a kind in their order
 
     def without(self, free: Free, groups: Sequence[int]) -> Free:
         """The free groups of every node after a replica has taken the groups that `groups_for` chose."""
@@ -116,13 +118,14 @@ class Nodes:
 
     def all_placed(self, kinds: tuple[str, ...], replicas: int) -> list[tuple[int, ...]] | None:
         """The groups of like replicas, one after the other; None if there is no room for all."""
-        # Fewer replicas have the groups of the first ones of more.
+        # Fewer replicas have the groups of the first ones of more, so one list serves all numbers of replicas.
         if kinds not in self._alike:
             self._alike[kinds] = _Alike([], list(self.full))
-        (every, free), first = self._alike[kinds], 0
+        every, free = self._alike[kinds]
+        first = 0
         while len(every) < replicas:
             while first < len(free) and not free[first]:
-                first += 1
+                first += 1  # so that full nodes are passed once, not for every replica
             groups = self._placed(free, kinds, first)
             if groups is None:
                 return None

@@ -48,7 +48,7 @@ NO_LINK = Link(1e18, 0)
 
 
 class PipelineRates(NamedTuple):
-    """What one pipeline gives, each an array over batch sizes.
+    """The rates of one pipeline, arrays over batch sizes.
 
     Attributes:
         rates: by the tables.
@@ -110,23 +110,25 @@ class EnginePipelines:
     def __init__(
         self, costs: ServingCosts, knobs: Knobs, sizes: Sizes, positions: Sequence[StagePosition], rows: IntArray
     ) -> None:
-        self.rows, self._requests, self._session = rows, costs.requests(knobs), session_of(knobs)
-        self._engine, self._order = costs.target.engine(self._session), costs.target.decoder.block_order
-        self._b, self._b_of_rank = np.array(sizes), self._session.of_rank(sizes).astype(np.float64)
+        self._target, self._session, self._requests = costs.target, session_of(knobs), costs.requests(knobs)
+        self._engine = costs.target.engine(self._session)
+        self._order = costs.target.decoder.block_order
+        # Batch sizes, and of them what the fullest rank of the attention has: sequences, and prompts of a mean step.
+        self._b = np.array(sizes)
+        self._b_of_rank = self._session.of_rank(sizes).astype(np.float64)
         self._n_prompts = self._b_of_rank / self._requests.n_steps
-        self._kind_names, self._devices, self._target = costs.kind_names(knobs), costs.kinds(knobs), costs.target
+        self._kind_names, self._devices = costs.kind_names(knobs), costs.kinds(knobs)
+        self.rows, self._positions = rows, positions
         self._kinds = np.array([position.kind for position in positions])
-        self._positions = positions
         self._costs = [costs.stage(knobs, position, sizes) for position in positions]
         self.kinds = [tuple(self._kind_names[kind] for kind in self._kinds[row]) for row in rows]
-        self._counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
         self._cuts = cuts_of(rows, [_times(each, self._n_prompts) for each in self._costs], self._order)
         self.period_s = self._cuts.period
         self._rates = Memo[int, PipelineRates](len(rows))
         self._excess_bytes = np.full(self.period_s.shape, np.nan)  # of the batch sizes that were asked for
 
     def excess_bytes(self, columns: IntArray) -> FloatArray:
-        """What the fullest GPU of every row lacks at best, at some batch sizes, shape (rows, columns)."""
+        """Bytes that the fullest GPU of every row lacks at best, at some batch sizes, shape (rows, columns)."""
         missing = columns[np.isnan(self._excess_bytes[0, columns])]
         if len(missing):
             self._excess_bytes[:, missing] = self._fullest(missing).period
@@ -137,7 +139,7 @@ class EnginePipelines:
         return cuts_of(self.rows, [_filling(each, columns) for each in self._costs], self._order)
 
     def rates(self, row: int) -> PipelineRates:
-        """What a pipeline of a row gives at all batch sizes; `slowest` is a kind of GPUs."""
+        """The rates of a pipeline of a row at all batch sizes; `slowest` is a kind of GPUs."""
         return self._rates.of(row, lambda: self._made(row))
 
     def stages(self, row: int, index: int) -> list[PlacedStage]:
@@ -166,8 +168,9 @@ class EnginePipelines:
         )
 
     def _need(self, row: int, index: int) -> Need:
-        """What must fit the GPUs of a row, as if all were of its kind with the most memory."""
-        session, used = self._session, [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
+        """What must fit, as if all GPUs of a row were of its kind with the most memory."""
+        session = self._session
+        used = [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
         device = max(used, key=lambda device: device.memory_bytes)
         system, n_bytes = system_of(device), int(device.memory_bytes / session.group_size)
         return Need(
@@ -183,19 +186,23 @@ class EnginePipelines:
     def _made(self, row: int) -> PipelineRates:
         stages = [self._costs[position] for position in self.rows[row]]
         n_blocks = blocks_of_kinds(self._order, self._cuts.n_blocks(row))
-        made = pipeline_rates(
-            *(stages, n_blocks, self._b_of_rank, self._requests, self._engine), self._session.max_batched_tokens
-        )
+        n_max_batched_tokens = self._session.max_batched_tokens
+        made = pipeline_rates(stages, n_blocks, self._b_of_rank, self._requests, self._engine, n_max_batched_tokens)
         rates = of_all_ranks(made.rates, self._b, self._b_of_rank)
         return made._replace(rates=rates, slowest=self._kinds[self.rows[row]][made.slowest])
 
     def _plan(self, row: int, n_blocks: IntArray, index: int) -> Plan:
         """Embedding and blocks, then norm and head: layers of the graph of a decoder."""
-        stages, start = [], 0
+        stages: list[Stage] = []
+        start = 0
         of_kinds = blocks_of_kinds(self._order, n_blocks)
         for device, (position, n) in enumerate(zip(self.rows[row], of_kinds, strict=True)):
             costs = self._costs[position]
-            stop = start + int(n.sum()) + (device == 0) + 2 * (device == len(n_blocks) - 1)
+            stop = start + int(n.sum())
+            if device == 0:
+                stop += 1  # embedding
+            if device == len(n_blocks) - 1:
+                stop += 2  # norm and head
             stages.append(
                 Stage(
                     LayerRange(start, stop),
@@ -248,6 +255,7 @@ def across_kinds(costs: ServingCosts, knobs: Knobs, sizes: Sizes, able: Sequence
         for in_nodes in _orders(limits, n_nodes):
             stages = [kind for kind in in_nodes for _ in range(size)]
             last = len(stages) - 1
+            # A dict as a set in order: several numbers of nodes may give the same row.
             rows[tuple(number[kind, i == 0, i == last] for i, kind in enumerate(stages))] = None
     if not rows:
         raise Infeasible(nodes.why_no_room(knobs.n_ipu, 1), 0)
@@ -265,7 +273,10 @@ def _orders(limits: Sequence[int], n_nodes: int) -> Iterator[list[int]]:
         if min(left) < 0:
             continue
         for inside in _parts(left, n_nodes - 2):
-            yield [first, *(kind for kind, n in enumerate(inside) for _ in range(n)), last]
+            order = [first]
+            for kind, n in enumerate(inside):
+                order += [kind] * n
+            yield [*order, last]
 
 
 def _parts(limits: Sequence[int], n: int) -> Iterator[tuple[int, ...]]:

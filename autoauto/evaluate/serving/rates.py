@@ -55,7 +55,7 @@ class StageSteps(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What one pipeline gives, each an array over batch sizes.
+    """The rates of one pipeline, arrays over batch sizes.
 
     Attributes:
         period_s: between two micro-batches at the end of the pipeline.
@@ -100,7 +100,7 @@ def rates_of(
 
 
 def of_all_ranks(rates: Rates, n_sequences: FloatArray | IntArray, of_rank: FloatArray | IntArray) -> Rates:
-    """What all ranks of the attention give, by the rates of the fullest; all ranks step together."""
+    """The rates of all ranks of the attention, by those of the fullest rank: all step together."""
     times = np.asarray(n_sequences / of_rank, dtype=np.float64)
     return rates._replace(tokens_per_s=rates.tokens_per_s * times, requests_per_s=rates.requests_per_s * times)
 
@@ -133,6 +133,7 @@ def _token_s(
     if not engine.mixes:
         between = n_prompts * (1 - arrivals.share_together(engine.host.together) / 2)
         return _cycle_s(stages, between, n_sequences, engine), np.zeros_like(n_prompts)
+    # A step has room for so many prompts; of more, requests wait before their first token, not between two.
     full = n_max_batched_tokens / requests.computed_tokens
     between = _cycle_s(stages, np.minimum(n_prompts, full), n_sequences, engine)
     whole = _cycle_s(stages, n_prompts, n_sequences, engine)
@@ -150,7 +151,7 @@ def _first_token_s(
 ) -> FloatArray:
     """From a request to its first token: its prompt through all stages, and what is before it."""
     n_steps = -(-requests.computed_tokens // n_max_batched_tokens)
-    decode = stages.decode_s * engine.mixes
+    decode = stages.decode_s * engine.mixes  # where prompts have steps of their own, these decode nothing
     own = (n_steps * decode + stages.prompt_s + stages.send_s).sum(axis=0)
     n_clients, prompt = len(stages.decode_s) * n_sequences, stages.prompt_s.max(axis=0)
 
@@ -158,6 +159,7 @@ def _first_token_s(
     n_before, n_steps_before = _first_wave(n_clients, per_step)
     first_wave = n_before * prompt + n_steps_before * decode.max(axis=0)
 
+    # Prompts of others that are computed before its own.
     queued = np.minimum(engine.host.n_behind, n_clients - 1)
     if not arrivals.are_alike:
         busy = np.minimum(_BUSIEST, n_clients / requests.n_steps * prompt / cycle_s)
@@ -196,7 +198,7 @@ def end_at(share: float) -> End:
 
 
 class ReplicaRates(NamedTuple):
-    """What like replicas give.
+    """The rates of like replicas.
 
     Attributes:
         n_replicas: how many there are.
@@ -219,7 +221,7 @@ class ReplicaRates(NamedTuple):
         return self.rates.ttft_s * self._times([end(factors.ttft) for factors in self.factors])
 
     def tokens_per_s(self, end: End) -> FloatArray:
-        """Of all of them."""
+        """Tokens of answers of all replicas."""
         return self.n_replicas * self.rates.tokens_per_s / self._times([end(factors.tpot) for factors in self.factors])
 
     def _times(self, of_kinds: Sequence[float]) -> FloatArray:
@@ -253,7 +255,7 @@ class RatesAt(NamedTuple):
 
 
 def rates_at(replicas: Sequence[ReplicaRates], kv_cache_bytes: FloatArray, end: End = MIDDLE) -> RatesAt:
-    """What all replicas give together; times are those of the slowest."""
+    """The rates of all replicas together; times are those of the slowest."""
     return RatesAt(
         tokens_per_s=np.sum([each.tokens_per_s(end) for each in replicas], axis=0),
         tpot_s=np.max([each.tpot_s(end) for each in replicas], axis=0),

@@ -91,7 +91,7 @@ class Row:
         return self.is_of_package and self.text("mode") != "agg"
 
     def of_pool(self, pool: str) -> Row:
-        """One of two pools, as a row of replicas that compute whole requests; `PREFILL` or `DECODE`."""
+        """The row of one of two pools, `PREFILL` or `DECODE`, as if its replicas computed whole requests."""
         own = {name.removeprefix(pool): cell for name, cell in self.cells.items() if name.startswith(pool)}
         own["replicas"] = own.get("num_workers", "")
         return Row(self.path, self.line, {**self.cells, **own, "mode": "agg"})
@@ -105,7 +105,7 @@ class Row:
         return self.cells.get(self.column(name), "")
 
     def error(self, name: str, problem: str) -> BadInput:
-        """What is wrong in a column."""
+        """The error of a cell: its file, line and column, and the problem."""
         return BadInput(f"{self.path}, line {self.line}, column {self.column(name)}: {problem}")
 
     @contextmanager
@@ -123,11 +123,13 @@ class Row:
             BadInput: it is another text.
         """
         text = self.text(name)
+        if not text:
+            return None
         try:
-            number = float(text) if text else None
+            number = float(text)
         except ValueError:
             number = -1.0
-        if number is not None and not (number > 0 and isfinite(number)):
+        if not (number > 0 and isfinite(number)):
             raise self.error(name, f"must be a number above 0, got {text!r:.40}")
         return number
 
@@ -151,7 +153,7 @@ class Row:
 
 
 class Measured(NamedTuple):
-    """What was measured of a configuration; None where it was not."""
+    """Measured times and throughput of a configuration; None where one was not measured."""
 
     tpot_s: float | None
     ttft_s: float | None
@@ -166,7 +168,7 @@ def rows_of_study(measured: EngineMeasurements, model: str, system: str) -> list
         model: its name or path.
         system: the GPUs.
     """
-    rows = []
+    rows: list[dict[str, object]] = []
     for number, row in enumerate(measured.rows):
         if not row.is_measured:
             continue
@@ -209,11 +211,13 @@ def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]]) -> 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
     given = {column.strip() for column in columns}
-    names, results = (_NAMES_OF_PACKAGE, RESULTS_OF_PACKAGE) if _OF_PACKAGE in given else ({}, {})
-    missing = [names.get(name, name) for name in _NEEDED if names.get(name, name) not in given]
+    needed, known = list(_NEEDED), list(RESULTS)
+    if _OF_PACKAGE in given:
+        needed = [_NAMES_OF_PACKAGE.get(name, name) for name in _NEEDED]
+        known = [RESULTS_OF_PACKAGE.get(name, name) for name in RESULTS]
+    missing = [name for name in needed if name not in given]
     if not given & {"batch_size", "n_requests"}:
         missing.append("batch_size")
-    known = [results.get(name, name) for name in RESULTS]
     if missing:
         raise BadInput(f"{path}, line 1: measured rows must have the columns {', '.join(missing)}; add them")
     if not given & set(known):
@@ -221,7 +225,7 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def measured_of(row: Row) -> Measured:
-    """What was measured of a row.
+    """The measurements of a row.
 
     Raises:
         BadInput: nothing, or a number that cannot be.

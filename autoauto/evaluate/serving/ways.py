@@ -61,7 +61,7 @@ class LikeReplicas:
 
     @cached_property
     def excess_bytes(self) -> FloatArray:
-        """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
+        """Bytes that the fullest GPU lacks at best, by batch size; 0 where it fits, or memory is not the reason."""
         excess, unfit = np.zeros(len(self.rows)), np.flatnonzero(self.rows < 0)
         if len(unfit):
             lacking = np.where(self.is_free[:, unfit], self.pipelines.excess_bytes(unfit), np.inf).min(axis=0)
@@ -78,21 +78,26 @@ class LikeReplicas:
 
     @cached_property
     def rates(self) -> PipelineRates:
-        """Of one of them, by batch size."""
+        """The rates of one replica, by batch size."""
         used = [int(row) for row in np.unique(self.rows) if row >= 0] or [0]
         every = [self.pipelines.rates(row) for row in used]
-        positions, columns = np.searchsorted(used, np.maximum(self.rows, used[0])), np.arange(len(self.rows))
-        numbers = zip(*((*each.rates, each.slowest, each.kv_cache_bytes) for each in every), strict=True)
-        *rates, slowest, cache = (np.stack(number)[positions, columns] for number in numbers)
-        return PipelineRates(Rates(*rates), slowest, cache)
+        # Of each batch size the numbers of its row; where none fits, those of any row, which nobody reads.
+        positions = np.searchsorted(used, np.maximum(self.rows, used[0]))
+        columns = np.arange(len(self.rows))
+
+        of_rows = zip(*(each.rates for each in every), strict=True)
+        rates = Rates(*(np.stack(column)[positions, columns] for column in of_rows))
+        slowest = np.stack([each.slowest for each in every])[positions, columns]
+        cache = np.stack([each.kv_cache_bytes for each in every])[positions, columns]
+        return PipelineRates(rates, slowest, cache)
 
 
 class HasRates(ABC):
-    """What gives rates at any end of the intervals."""
+    """Servers whose rates are known at any end of the intervals."""
 
     @abstractmethod
     def at(self, end: End) -> RatesAt:
-        """What all servers give together, by batch size, at an end of the intervals."""
+        """The rates of all servers together, by batch size, at an end of the intervals."""
 
     @cached_property
     def rates(self) -> RatesAt:
@@ -130,14 +135,14 @@ class Way(HasRates):
 
     @cached_property
     def excess_bytes(self) -> FloatArray:
-        """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
+        """Bytes that the fullest GPU lacks at best, by batch size; 0 where it fits, or memory is not the reason."""
         return np.asarray(np.max([like.excess_bytes for like in self.replicas], axis=0))
 
     @override
     def at(self, end: End) -> RatesAt:
-        made = [(like.n, like.rates) for like in self.replicas]
-        rates = [ReplicaRates(n, each.rates, self.factors, each.slowest) for n, each in made]
-        return rates_at(rates, np.max([each.kv_cache_bytes for _, each in made], axis=0), end)
+        rates = [ReplicaRates(like.n, like.rates.rates, self.factors, like.rates.slowest) for like in self.replicas]
+        cache = np.max([like.rates.kv_cache_bytes for like in self.replicas], axis=0)
+        return rates_at(rates, cache, end)
 
     def plan(self, index: int) -> Plan:
         """The stages of all replicas at one batch size, each on groups of GPUs of the cluster.
@@ -145,8 +150,7 @@ class Way(HasRates):
         Raises:
             Infeasible: they do not fit.
         """
-        unfit = [like.why_unfit(index) for like in self.replicas if like.rows[index] < 0]
-        if unfit:
+        if unfit := [like.why_unfit(index) for like in self.replicas if like.rows[index] < 0]:
             raise max(unfit, key=lambda failure: failure.excess_bytes)
         free = self.nodes.full
         pipelines: list[tuple[Plan, tuple[MachineDevice, ...]]] = []
@@ -166,7 +170,7 @@ class Way(HasRates):
 
 
 class ReplicaWays:
-    """The ways of the configurations of a setting; pipelines that were made are kept.
+    """The ways of the configurations of a setting; pipelines are made once.
 
     Attributes:
         costs: on all GPUs.
@@ -273,7 +277,9 @@ class ReplicaWays:
         yield Way([LikeReplicas(replicas, pipelines, is_free, why)], factors, cluster, nodes)
         if replicas == 1:
             return
-        free, one_by_one = [nodes.full] * len(sizes), []
+        # One replica after the other takes the row that is fastest on what is left, at every batch size by itself.
+        free = [nodes.full] * len(sizes)
+        one_by_one: list[LikeReplicas] = []
         for _ in range(replicas):
             room = {each: [nodes.groups_for(each, row) is not None for row in kinds] for each in set(free)}
             one_by_one.append(LikeReplicas(1, pipelines, np.array([room[each] for each in free]).T, why))

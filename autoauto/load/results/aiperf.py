@@ -44,10 +44,8 @@ def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
             latency_s=time_s("request_latency"),
             model=models[0] if isinstance(models, list) and len(models) == 1 else None,
             concurrency=fields.number("input_config", "loadgen", "concurrency"),
-            notes=(
-                *fields.spread("prompts", "input_sequence_length"),
-                *fields.spread("answers", "output_sequence_length"),
-                *failed_note(fields.number("error_request_count", "avg")),
-            ),
+            notes=fields.spread("prompts", "input_sequence_length")
+            + fields.spread("answers", "output_sequence_length")
+            + failed_note(fields.number("error_request_count", "avg")),
         )
     ]

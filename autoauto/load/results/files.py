@@ -16,7 +16,7 @@ from autoauto.load.results.figures import LoadFigures
 from autoauto.records.errors import BadInput
 
 MAX_DISAGREEMENT = 0.1
-"""By how much tokens/s may differ from requests/s times tokens, relative, before it is said."""
+"""Relative difference of tokens/s and requests/s times tokens from which on a note says so."""
 
 
 def read_results(path: Path) -> list[LoadFigures]:
@@ -61,12 +61,11 @@ def with_lengths(figures: LoadFigures, input_tokens: int | None, output_tokens: 
     """The numbers with lengths that somebody knows better than the file; tokens/s are then requests/s times these."""
     if input_tokens is not None:
         figures = replace(figures, input_tokens=float(input_tokens))
-    if output_tokens is None:
-        return figures
-    rate = figures.requests_per_s
-    return replace(
-        figures, output_tokens=float(output_tokens), tokens_per_s=None if rate is None else rate * output_tokens
-    )
+    if output_tokens is not None:
+        rate = figures.requests_per_s
+        tokens_per_s = None if rate is None else rate * output_tokens
+        figures = replace(figures, output_tokens=float(output_tokens), tokens_per_s=tokens_per_s)
+    return figures
 
 
 def measured_row(figures: LoadFigures, in_flight: float | None, n_pipelines: int) -> dict[str, object]:
@@ -87,12 +86,14 @@ def measured_row(figures: LoadFigures, in_flight: float | None, n_pipelines: int
     results = {"tpot_s": tpot_s(figures), "ttft_s": figures.ttft_s, "tokens_per_s": figures.tokens_per_s}
     if not any(results.values()):
         raise BadInput(f"{figures.program} must have measured TPOT, TTFT or tokens/s, got none; try another file")
-    return {
+    row: dict[str, object] = {
         "batch_size": max(round(in_flight / n_pipelines), 1),
         "input_tokens": max(round(figures.input_tokens), 1),
         "output_tokens": max(round(figures.output_tokens), 1),
-        **{name: "" if value is None else f"{value:.6g}" for name, value in results.items()},
     }
+    for name, value in results.items():
+        row[name] = "" if value is None else f"{value:.6g}"
+    return row
 
 
 def tpot_s(figures: LoadFigures) -> float | None:

@@ -31,7 +31,11 @@ def _loads(benchmarks: list[Any], where: str) -> Iterator[LoadFigures]:
     for number, benchmark in enumerate(benchmarks):
         metrics = benchmark.get("metrics") if isinstance(benchmark, Mapping) else None
         fields = Fields(metrics or {}, f"{where}, benchmarks[{number}].metrics")
+        notes = fields.spread("prompts", "prompt_token_count", "successful")
+        notes += fields.spread("answers", "output_token_count", "successful")
         in_flight = fields.number("request_concurrency", "successful", "mean")
+        if in_flight:
+            notes += ("requests in flight are those of successful requests in the mean",)
         yield LoadFigures(
             PROGRAM,
             "mean",
@@ -42,9 +46,5 @@ def _loads(benchmarks: list[Any], where: str) -> Iterator[LoadFigures]:
             ttft_s=fields.number("time_to_first_token_ms", "successful", "mean", unit_s=1e-3),
             latency_s=fields.number("request_latency", "successful", "mean"),
             concurrency=in_flight,
-            notes=(
-                *fields.spread("prompts", "prompt_token_count", "successful"),
-                *fields.spread("answers", "output_token_count", "successful"),
-                *(("requests in flight are those of successful requests in the mean",) if in_flight else ()),
-            ),
+            notes=notes,
         )

@@ -260,7 +260,7 @@ def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:
     """A sentence for every group of GPUs whose forecasts of the decoder are contradicted by measured rows."""
     notes = []
     for engine in ENGINES.values():
-        for rows in engine.contradicted:
+        for rows in engine.measured.contradicted:
             if rows.system in systems and rows.is_of(decoder):
                 notes.append(rows.note(engine.name))
     return notes
@@ -270,11 +270,11 @@ def _stand_ins(decoder: Decoder, systems: Sequence[str]) -> list[str]:
     """A sentence for each kind of times that may stand for others in a forecast: first products, then attention."""
     notes = []
     for engine in ENGINES.values():
-        for products in engine.stand_ins:
+        for products in engine.kernel_exceptions.stand_ins:
             if any(products.is_asked(decoder, system) for system in systems):
                 notes.append(products.note(engine.name))
     for engine in ENGINES.values():
-        attention = engine.attention_stand_in
+        attention = engine.kernel_exceptions.attention
         if attention and any(attention.is_of(decoder, system) for system in systems):
             notes.append(attention.note(engine.name))
     return notes

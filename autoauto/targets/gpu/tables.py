@@ -161,7 +161,7 @@ def open_tables(decoder: Decoder, serving: Serving) -> KernelTables:
     if reason := engine_named(serving.engine).takes(decoder, serving.split, serving.weights):
         raise Unsupported(reason)
     models = attention = _compiled(decoder, serving)
-    other = engine_named(serving.engine).attention_stand_in
+    other = engine_named(serving.engine).kernel_exceptions.attention
     if other is not None and other.is_of(decoder, serving.system):
         attention = _compiled(decoder, serving._replace(engine=other.engine))
     return KernelTables(decoder, serving, models, attention)
@@ -264,16 +264,16 @@ def _answering(
     Raises:
         RuntimeError: the package has no times; it is the last error of the package.
     """
-    engine = engine_named(serving.engine)
     stored = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
-    able = [*engine.expert_kernels.get(stored, ()), *_EXPERTS.get(stored, (_GEMM.get(stored, ""),))]
-    if engine.stand_in(serving.system, stored, of_products=False):
+    exceptions = engine_named(serving.engine).kernel_exceptions
+    able = [*exceptions.of_experts.get(stored, ()), *_EXPERTS.get(stored, (_GEMM.get(stored, ""),))]
+    if exceptions.stand_in(serving.system, stored, of_products=False):
         serving = serving._replace(expert_parallel=serving.n_gpus)
     failures: list[RuntimeError] = []
     for experts, prompt_format in choices(able, _prompt_formats(serving)):
         model = _model(serving, source, product, experts, prompt_format)
         try:
-            return model, model.operations(source.side, dispatch_reduces=engine.dispatch_reduces)
+            return model, model.operations(source.side, dispatch_reduces=exceptions.dispatch_reduces)
         except RuntimeError as error:
             failures.append(error)
     raise failures[-1]
@@ -283,7 +283,7 @@ def _model(serving: Serving, source: Described, product: WeightFormat, experts: 
     config = json.dumps(source.config)
     engine = engine_named(serving.engine)
     kernels = engine.kernel_times
-    stand_in = engine.stand_in(serving.system, product, of_products=True)
+    stand_in = engine.kernel_exceptions.stand_in(serving.system, product, of_products=True)
     if stand_in and stand_in.products:
         product = stand_in.products
     options = {
@@ -399,7 +399,7 @@ class KernelTables:
     ) -> None:
         self.decoder = decoder
         self.serving = serving
-        self._factors = engine_named(serving.engine).product_factors
+        self._factors = engine_named(serving.engine).kernel_exceptions.product_factors
         self._formats = _product_formats(decoder, serving)
         most = decoder.kind.attention
         self._window = most.window if isinstance(most, Attention) else None

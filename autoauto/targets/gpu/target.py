@@ -156,11 +156,11 @@ class GpuTarget:
             family = decoding_family(family, serving.n_gpus)
         group = Group(self.decoder.name, serving.engine, serving.system, serving.weights, family)
         errors = workload_errors(self.speculation, self.cached_share)
-        factors = self.calibration.of(group, requests).widened(self.engine(session).stages_error(n_stages))
+        factors = self.calibration.of(group, requests).widened(self.engine(session).measured.stages_error(n_stages))
         factors = factors.widened(*errors)
         if factors.tpot.n_rows:  # rows of the user count more than those that we know
             return factors
-        for rows in self.engine(session).contradicted:
+        for rows in self.engine(session).measured.contradicted:
             if (rows.system, rows.weights) == (serving.system, serving.weights) and rows.is_of(self.decoder):
                 return factors.holding(rows.tpot)
         return factors

@@ -34,7 +34,7 @@ def test_errors_are_wider_for_what_differs_more() -> None:
 
 def test_every_doubling_of_the_stages_adds_the_error_of_the_engine() -> None:
     group, pipeline = error_of(SERVED, OTHER_GROUP), error_of(SERVED, SERVED._replace(n_stages=4, group=(1, 1, 1)))
-    assert pipeline**2 - group**2 == pytest.approx(2 * engine_named("vllm").stage_error ** 2)
+    assert pipeline**2 - group**2 == pytest.approx(2 * engine_named("vllm").measured.stage_error ** 2)
     assert error_of(SERVED._replace(n_stages=4), SERVED._replace(n_stages=4)) == error_of(SERVED, SERVED)
 
 

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
 
+from typing_extensions import override
+
+from autoauto.evaluate.modes.mode import ModeFlow
 from autoauto.evaluate.serving.costs import requests_of
 from autoauto.evaluate.serving.live.references import References
 from autoauto.evaluate.serving.live.server_group import shared_out
-from autoauto.evaluate.setting import Setting
+from autoauto.evaluate.setting import Setting, trial_on
 from autoauto.profile.profiler import Progress
 from autoauto.records.errors import DoesNotFit, Infeasible, OutOfMemory, Unsupported
 from autoauto.records.hardware import Period
@@ -25,10 +28,10 @@ from autoauto.records.units import format_bytes
 from autoauto.schedule.times import timeline_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import Result, TokenResult
-from autoauto.space.trial import Status, Trial, measured_trial, unfit_trial, with_devices
+from autoauto.space.trial import Status, Trial, unfit_trial
 
 
-class LiveFlow:
+class LiveFlow(ModeFlow):
     """The `ModeFlow` of generation on servers of this machine.
 
     The same number of clients sends requests to all configurations, whatever their slots.
@@ -46,8 +49,9 @@ class LiveFlow:
         """Another process starts servers of its own."""
         return LiveFlow, (self.setting, self._target)
 
+    @override
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Implements `ModeFlow`; it has no timeline. The first of a scale puts loads on the reference."""
+        """It has no timeline. The first of a scale puts loads on the reference."""
         try:
             self._check(knobs)
             fit = self._references.of(knobs).fit
@@ -61,20 +65,18 @@ class LiveFlow:
         latency_s = ttft_s + (output_tokens - 1) * tpot_s
         return self._trial(knobs, TokenResult(rate, tpot_s, ttft_s), latency_s, Origin.ESTIMATED)
 
+    @override
     def continue_from(self, trials: Sequence[Trial]) -> None:
-        """Implements `Continues`: a known trial is the reference, so that rates have its scale; faults are known."""
+        """A known trial is the reference, so that rates have its scale; faults are known."""
         for trial in sorted(trials, key=lambda trial: trial.tokens.tokens_per_s):
             if trial.runs:
                 self._references.continue_from(trial)
             elif trial.status is Status.OUT_OF_MEMORY:
                 self._references.faults.add(trial.knobs, OutOfMemory(trial.reason, trial.excess_bytes))
 
-    def fits(self, knobs: Knobs) -> bool:
-        """Implements `ModeFlow`; the forecast tells."""
-        return self.forecast(knobs).fits
-
+    @override
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """Implements `PlansStages`: all layers in one stage.
+        """All layers in one stage.
 
         Raises:
             Infeasible: it does not run, by the forecast.
@@ -84,16 +86,19 @@ class LiveFlow:
             raise Infeasible(trial.reason, trial.excess_bytes)
         return trial.measured
 
+    @override
     def gap(self, knobs: Knobs) -> float:
-        """Implements `PlansStages`; there is one plan."""
+        """There is one plan."""
         return 0.0
 
+    @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Implements `PlansStages`; mean steps of all slots."""
+        """Mean steps of all slots."""
         return timeline_of(knobs.step, plan)
 
+    @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Implements `ModeFlow`; the servers of a configuration are compared with the reference, and ended."""
+        """The servers of a configuration are compared with the reference, and ended."""
         plan = None
         try:
             self._check(knobs)
@@ -137,11 +142,11 @@ class LiveFlow:
         self._references.faults.check(knobs)
 
     def _memory(self, knobs: Knobs) -> dict[str, int]:
-        """Of one server."""
+        """Estimated bytes of one server, by category."""
         return self._target.memory_bytes(knobs.session, knobs.batch_size, requests_of(knobs))
 
     def _needed_bytes(self, knobs: Knobs) -> int:
-        """Of all servers of a configuration."""
+        """Estimated bytes of all servers of a configuration."""
         return knobs.replicas * sum(self._memory(knobs).values())
 
     @property
@@ -164,12 +169,7 @@ class LiveFlow:
             latency_s=latency_s,
             of_mode=replace(tokens, kv_cache_bytes=cache_bytes),
         )
-        return measured_trial(
-            *(knobs, plan, plan, with_devices(result, knobs, plan, self.setting.cluster)),
-            device=self.setting.device_of(knobs),
-            origin=origin,
-            constraints=self.setting.constraints,
-        )
+        return trial_on(self.setting, knobs, plan, plan, result, origin)
 
     def _estimated(self, knobs: Knobs, tokens: TokenResult, origin: Origin) -> float:
         if origin is Origin.ESTIMATED:

@@ -26,7 +26,7 @@ SHARE_SPREAD = 0.05
 
 
 class LoadReading(NamedTuple):
-    """What one load gave.
+    """The numbers of one load.
 
     Attributes:
         cpu_s: of the servers, for a token of an answer.
@@ -54,7 +54,7 @@ class Readings:
     readings: list[LoadReading] = field(default_factory=list)
 
     def add(self, reading: LoadReading) -> None:
-        """One more."""
+        """Add a load."""
         self.readings.append(reading)
 
     @property
@@ -111,7 +111,7 @@ class StepFit(NamedTuple):
         return StepFit(fixed_s, max(single_s - fixed_s, 0.05 * all_s), cores)
 
     def tokens_per_s(self, n_sequences: int) -> float:
-        """Of steps of so many sequences a server."""
+        """Tokens/s of all servers in steps of so many sequences each."""
         return self.cores * n_sequences / (self.fixed_s + n_sequences * self.each_s)
 
 

@@ -33,7 +33,7 @@ N_SINGLE = 3
 
 
 class ReferenceScale(NamedTuple):
-    """What configurations have in common that are compared with one reference."""
+    """The properties that a configuration shares with its reference."""
 
     session: Session
     replicas: int
@@ -124,7 +124,9 @@ class References:
             OutOfMemory, Unsupported: one does not come up, which a rule then knows.
         """
         running = [each for each in self._references.values() if isinstance(each, Reference) and each is not beside]
-        needed_bytes = self._needed_bytes(knobs) + (self._needed_bytes(beside.knobs) if beside else 0)
+        needed_bytes = self._needed_bytes(knobs)
+        if beside is not None:
+            needed_bytes += self._needed_bytes(beside.knobs)
         if needed_bytes + sum(self._needed_bytes(each.knobs) for each in running) > self._machine_bytes:
             for each in running:
                 each.group.close()
@@ -164,17 +166,23 @@ class References:
                 knobs = replace(knobs, batch_size=knobs.batch_size // 2)
 
     def _measured_reference(self, knobs: Knobs, group: ServerGroup, known: Trial | None) -> Reference:
-        single, readings, n_clients = Readings(), Readings(), self._n_clients
+        single = Readings()
         single.add(group.load(knobs.replicas))
         single_tokens_per_s = self._checked_hopeful(knobs, single)
-        group.warm_up(n_clients)
+        group.warm_up(self._n_clients)
         for _ in range(N_SINGLE):
             single.add(group.load(knobs.replicas))
-        others = (each for each in self._references.values() if isinstance(each, Reference))
-        first = next(others, None) if known is None else None
-        rate = self._rate_beside(first, group, readings)
+        first = next((each for each in self._references.values() if isinstance(each, Reference)), None)
         if known is not None:
+            # The rate of an earlier search is the scale, so no other reference is needed.
+            (readings,) = self._in_turns(group)
             rate = known.tokens.tokens_per_s
+        elif first is None:
+            (readings,) = self._in_turns(group)
+            rate = readings.best.tokens_per_s
+        else:
+            other, readings = self._in_turns(self._up(first), group)
+            rate = first.tokens_per_s * readings.best.tokens_per_s / other.best.tokens_per_s
         n_sequences = self.n_in_flight(knobs)
         fit = StepFit.of(single.cpu_s, readings.cpu_s, n_sequences, readings.cores)
         fit = fit._replace(cores=fit.cores * rate / fit.tokens_per_s(n_sequences))  # so that it gives the rate
@@ -182,18 +190,14 @@ class References:
         self.faults.add_working(knobs)
         return Reference(knobs, group, readings, rate, single_tokens_per_s, fit)
 
-    def _rate_beside(self, first: Reference | None, group: ServerGroup, readings: Readings) -> float:
-        """Tokens/s of all clients, on the scale of another reference where there is one; adds to the readings."""
-        n_clients, other, start_s = self._n_clients, Readings(), perf_counter()
-        if first is None:
-            while goes_on([readings], start_s):
-                readings.add(group.load(n_clients))
-            return readings.best.tokens_per_s
-        beside = self._up(first)
-        while goes_on([other, readings], start_s):
-            other.add(beside.load(n_clients))
-            readings.add(group.load(n_clients))
-        return first.tokens_per_s * readings.best.tokens_per_s / other.best.tokens_per_s
+    def _in_turns(self, *groups: ServerGroup) -> list[Readings]:
+        """Put loads of all clients on groups of servers, one after the other, until their readings suffice."""
+        every = [Readings() for _ in groups]
+        start_s = perf_counter()
+        while goes_on(every, start_s):
+            for group, readings in zip(groups, every, strict=True):
+                readings.add(group.load(self._n_clients))
+        return every
 
     def _checked_hopeful(self, knobs: Knobs, single: Readings) -> float:
         """Tokens/s of one client; threads are refused that wait for each other: their loads would take minutes.
@@ -221,15 +225,11 @@ class References:
         reference = self.of(knobs)
         if knobs == reference.knobs:
             return reference.tokens_per_s, reference.readings.best
-        beside, n_clients = self._up(reference), self._n_clients
-        other, own = Readings(), Readings()
+        beside = self._up(reference)
         with self._started(knobs, beside=reference) as group:
             try:
-                group.warm_up(n_clients)
-                start_s = perf_counter()
-                while goes_on([other, own], start_s):
-                    other.add(beside.load(n_clients))
-                    own.add(group.load(n_clients))
+                group.warm_up(self._n_clients)
+                other, own = self._in_turns(beside, group)
             except DoesNotFit as failure:
                 self.faults.add(knobs, failure)
                 raise

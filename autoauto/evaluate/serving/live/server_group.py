@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from math import isfinite
 from time import perf_counter
@@ -101,11 +101,13 @@ class ServerGroup:
         )
 
     def _all_measured(self, n_clients: int, output_tokens: int) -> list[TokenMeasurement]:
-        """What the clients of every server saw, at the same time."""
-        n_servers, loads = len(self._servers), []
+        """Put loads on all servers at the same time, and return the measurement of each."""
+        n_servers = len(self._servers)
+        loads: list[Future[TokenMeasurement]] = []
         with ThreadPoolExecutor(n_servers) as threads:
             for number, server in enumerate(self._servers):
-                if n_own := shared_out(n_clients, n_servers, number):
+                n_own = shared_out(n_clients, n_servers, number)
+                if n_own:
                     seed = self._n_loads * n_servers + number
                     loads.append(threads.submit(self._measured, server, n_own, output_tokens, seed))
             try:
@@ -115,7 +117,7 @@ class ServerGroup:
                 raise
 
     def _measured(self, server: LiveServer, n_clients: int, output_tokens: int, seed: int) -> TokenMeasurement:
-        """What the clients of one server saw."""
+        """Put a load on one server, and return what its clients measured."""
         load = TokenLoad(
             n_clients=n_clients,
             input_tokens=self._requests.input_tokens,
@@ -129,7 +131,9 @@ class ServerGroup:
         try:
             measured = measure_tokens(server.address, load)
         except (MeasurementsFailed, BadInput, OSError) as error:
-            raise (Unsupported(f"the server fails: {error}") if server.is_alive else server.failure()) from None
+            if server.is_alive:
+                raise Unsupported(f"the server fails: {error}") from None
+            raise server.failure() from None
         if measured.n_failed or measured.n_tokens != n_clients * output_tokens:
             if not server.is_alive:
                 raise server.failure()

@@ -41,7 +41,7 @@ class FixedPools(NamedTuple):
 
     @property
     def n_gpus(self) -> int:
-        """Of both pools."""
+        """GPUs of both pools."""
         return self.prefill.n_gpus + self.decode.n_gpus
 
     @property
@@ -52,20 +52,20 @@ class FixedPools(NamedTuple):
 
     @property
     def transfer_s(self) -> float:
-        """Of the keys and values of a prompt."""
+        """Seconds in which the keys and values of a prompt move from a worker to a replica."""
         decoder, n_tokens = self.decode.decoder, self.decode.requests.input_tokens
         return transfer_s(
             decoder, self.prefill.serving, self.decode.serving, len(self.decode.n_blocks), n_tokens, self.link
         )
 
     def prefill_rates(self) -> PrefillRates:
-        """What the workers give; raises as `layer_costs`."""
+        """The rates of the workers; raises as `layer_costs`."""
         rates, n_workers = self.prefill.rates(self.n_prompts), self.prefill.n_replicas
         per_s = rates.requests_per_s.item()
         return PrefillRates(n_workers, per_s, rates.ttft_s.item(), n_workers * self.n_prompts / per_s)
 
     def closed_loop(self, n_clients: int) -> Rates:
-        """What they give clients that wait for an answer before they ask again.
+        """The rates for clients that wait for an answer before they ask again.
 
         Of C clients x wait for tokens and the others for their prompts, as many as by Little's law are in the pool of
         prompts while x get answers. The prompts of all come at once in the first of their waves.
@@ -92,11 +92,19 @@ class FixedPools(NamedTuple):
         for _ in range(_N_HALVINGS):
             middle = (low + high) / 2
             per_s, _, first_s = at(middle)
-            low, high = (middle, high) if middle + per_s * first_s < n_clients else (low, middle)
+            # By Little's law `per_s * first_s` clients wait for their first token.
+            if middle + per_s * first_s < n_clients:
+                low = middle
+            else:
+                high = middle
         per_s, between_s, _ = at(low)
         first_wave_s = n_clients / prefill.requests_per_s / 2 + self.prefill.arrivals.warm_up_s
         first_s = (n_clients - low) / per_s + first_wave_s / self.prefill.arrivals.n_waves
-        n_tokens = self.decode.requests.output_tokens
+        n_tokens, n_stages = self.decode.requests.output_tokens, len(self.decode.n_blocks)
         return Rates(
-            *map(np.atleast_1d, (between_s / len(self.decode.n_blocks), between_s, first_s, per_s * n_tokens, per_s))
+            period_s=np.atleast_1d(between_s / n_stages),
+            tpot_s=np.atleast_1d(between_s),
+            ttft_s=np.atleast_1d(first_s),
+            tokens_per_s=np.atleast_1d(per_s * n_tokens),
+            requests_per_s=np.atleast_1d(per_s),
         )

@@ -29,7 +29,7 @@ _BUSIEST = 0.95
 
 
 class PrefillRates(NamedTuple):
-    """What all prefill workers give.
+    """The rates of all prefill workers.
 
     Attributes:
         n_workers: how many there are.
@@ -45,7 +45,7 @@ class PrefillRates(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """What two pools give together, each an array of the shape of the rates of the decode pool.
+    """The rates of two pools together, arrays of the shape of the rates of the decode pool.
 
     Attributes:
         requests_per_s: answers.
@@ -59,7 +59,7 @@ class Matched(NamedTuple):
 
 
 def matched(prefill: PrefillRates, decode_per_s: FloatArray, step_s: FloatArray, transfer_s: float) -> Matched:
-    """What two pools give together.
+    """Match the rates of two pools.
 
     Args:
         prefill: the pool of prompts.
@@ -106,6 +106,6 @@ def transfer_s(decoder: Decoder, prefill: Serving, decode: Serving, n_stages: in
 
 
 def prompt_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
-    """What the keys and values of a prompt take on one GPU of a group with all blocks."""
+    """Bytes of the keys and values of a prompt on one GPU of a group, if it has all blocks."""
     of_kinds = [block_cache_bytes(alike, of_kind, n_tokens) for alike, of_kind in serving_by_kind(decoder, serving)]
     return sum(of_kinds[kind] for kind in decoder.block_order)

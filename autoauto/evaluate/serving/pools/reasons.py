@@ -20,13 +20,14 @@ def compared_text(single: Trial | None, pooled: Trial | None, prompt_share: floa
         return "one pool: no prefill worker fits beside a replica and keeps all bounds"
     if single is None:
         return f"two pools: replicas that compute prompts do not keep all bounds; {_waiting(pooled)}"
-    better, other = (
-        ("two pools", "one pool") if pooled.samples_per_s > single.samples_per_s else ("one pool", "two pools")
-    )
-    ratio = max(single.samples_per_s, pooled.samples_per_s) / min(single.samples_per_s, pooled.samples_per_s)
-    given = min(single.samples_per_s, pooled.samples_per_s)
-    shares = "" if prompt_share is None else f"prompts take {prompt_share:.0%} of the steps of one pool, "
-    return f"{better}: {ratio:.2f} times the {given:,.0f} tokens/s of {other}; {shares}{_waiting(pooled)}"
+    better, other = "one pool", "two pools"
+    if pooled.samples_per_s > single.samples_per_s:
+        better, other = other, better
+    fewer, more = sorted((single.samples_per_s, pooled.samples_per_s))
+    shares = ""
+    if prompt_share is not None:
+        shares = f"prompts take {prompt_share:.0%} of the steps of one pool, "
+    return f"{better}: {more / fewer:.2f} times the {fewer:,.0f} tokens/s of {other}; {shares}{_waiting(pooled)}"
 
 
 def _waiting(pooled: Trial) -> str:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autoauto.evaluate.serving.costs import Sizes
+from autoauto.evaluate.serving.costs import Sizes, session_of
 from autoauto.evaluate.serving.nodes import free_gpus, n_fitting
 from autoauto.evaluate.serving.pools.rates import queue_s
 from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE
@@ -100,6 +100,7 @@ def best_pools(
     best: Trial | None = None
     n_tokens, n_tried = values["output_tokens"][0], 0
     for per_s, knobs in _pairs(ways, values, keeps):
+        # Bounds of rates fall, so nothing that follows is better than the best.
         if n_tried == _MOST_TRIED or (best is not None and per_s * n_tokens <= best.samples_per_s):
             break
         if replicas is not None and knobs.replicas not in replicas:
@@ -120,32 +121,27 @@ def _pairs(ways: ReplicaWays, values: Values, keeps: Keeps) -> Iterator[tuple[fl
     replicas: list[_Kind] = []
     every: list[_Pairs] = []
     for session in _sessions(values):
-        of_workers = [_prefill_kinds(part, number, session, values, keeps) for number, part in parts]
-        of_replicas = [_decode_kinds(part, session, values, keeps) for _, part in parts]
-        for (for_workers, some), (for_replicas, others) in product(
-            zip(parts, of_workers, strict=True), zip(parts, of_replicas, strict=True)
-        ):
-            made = _matched(for_workers[1], some, for_replicas[1], others)
-            every += [
-                each._replace(replica=each.replica + len(replicas), worker=each.worker + len(workers)) for each in made
-            ]
+        for_workers = [(part, _prefill_kinds(part, number, session, values, keeps)) for number, part in parts]
+        for_replicas = [(part, _decode_kinds(part, session, values, keeps)) for _, part in parts]
+        for (worker_ways, some), (replica_ways, others) in product(for_workers, for_replicas):
+            # Entries number the kinds of their own lists, which are put behind those of all before.
+            for each in _matched(worker_ways, some, replica_ways, others):
+                every.append(each._replace(replica=each.replica + len(replicas), worker=each.worker + len(workers)))
             workers += some
             replicas += others
     if not every:
         return
     pairs = _Pairs(*(np.concatenate(column) for column in zip(*every, strict=True)))
     of_prompts = pairs.n_workers * np.array([worker.per_s for worker in workers])[pairs.worker]
+    # lexsort sorts by its last key first.
     for index in np.lexsort((-of_prompts, pairs.n_gpus, -pairs.per_s))[:_MOST_CHECKED]:
         replica, worker = replicas[pairs.replica[index]], workers[pairs.worker[index]]
         per_s, n_workers = pairs.per_s[index].item(), int(pairs.n_workers[index])
         pool = replace(_prefill(worker.knobs), workers=n_workers)
-        n_prompts, busy = worker.knobs.batch_size, np.array(per_s / (n_workers * worker.per_s))
-        waits_s = queue_s(n_prompts / worker.per_s, n_workers, busy).item()
-        knobs = replace(
-            replica.knobs,
-            replicas=int(pairs.n_replicas[index]),
-            session=replace(_session(replica.knobs), prefill=pool),
-        )
+        busy = np.array(per_s / (n_workers * worker.per_s))
+        waits_s = queue_s(worker.knobs.batch_size / worker.per_s, n_workers, busy).item()
+        session = replace(session_of(replica.knobs), prefill=pool)
+        knobs = replace(replica.knobs, replicas=int(pairs.n_replicas[index]), session=session)
         if keeps(knobs, replica.latency_s, worker.latency_s + waits_s + replica.latency_s):
             yield per_s, knobs
 
@@ -156,7 +152,7 @@ def _matched(
     """All numbers of replicas of every kind, with as many workers of every kind as have room beside them."""
     if not workers:
         return
-    is_shared = for_workers is for_replicas
+    is_shared = for_workers is for_replicas  # else each pool has the GPUs of its kind for itself
     n_each = np.array([worker.n_gpus for worker in workers])
     u = np.array([worker.per_s for worker in workers])
     sizes, column = np.unique(n_each, return_inverse=True)
@@ -181,15 +177,9 @@ def _matched(
         )
 
 
-def _session(knobs: Knobs) -> GpuSession:
-    session = knobs.session
-    assert isinstance(session, GpuSession)
-    return session
-
-
 def _prefill(knobs: Knobs) -> PrefillPool:
     """A worker that is a configuration of its own; its replicas are the number of its kind."""
-    split = _session(knobs).split
+    split = session_of(knobs).split
     n_prompts = knobs.batch_size // split.attention_data_parallel
     return PrefillPool(1, *split, batch_size=n_prompts, kind=knobs.replicas)
 
@@ -200,29 +190,30 @@ def _room(ways: ReplicaWays, knobs: Knobs, sizes: Sequence[int], *, is_shared: b
     Where workers have GPUs of another kind, only the largest number of replicas.
     """
     cluster, nodes = ways.costs.setting.hardware(knobs.session), ways.nodes(knobs)
-    groups, free, taken = groups_of(cluster, knobs.session.group_size), nodes.full, list[NodeGpus]()
-    counts, rows = list[int](), list[list[int]]()
-    while (numbers := nodes.groups_for(free, (cluster.devices[0].name,) * knobs.n_ipu)) is not None:
+    groups, free = groups_of(cluster, knobs.session.group_size), nodes.full
+    kinds = (cluster.devices[0].name,) * knobs.n_ipu
+    taken: list[NodeGpus] = []
+    rows: list[list[int]] = []
+    while (numbers := nodes.groups_for(free, kinds)) is not None:
         free = nodes.without(free, numbers)
         taken += [groups[number] for number in numbers]
-        counts.append(len(counts) + 1)
         left = free_gpus(cluster, taken) if is_shared else {}
         rows.append([n_fitting(left, size, cluster.machine_size) for size in sizes])
-    first = 0 if is_shared else max(0, len(counts) - 1)
-    shape = len(counts) - first, len(sizes)
-    return np.array(counts[first:], dtype=np.int64), np.array(rows[first:], dtype=np.int64).reshape(shape)
+    counts = np.arange(1, len(rows) + 1)
+    room = np.array(rows, dtype=np.int64).reshape(len(rows), len(sizes))
+    return (counts, room) if is_shared else (counts[-1:], room[-1:])
 
 
 def _sessions(values: Values) -> Iterator[GpuSession]:
-    """What both pools share: engine, formats, tokens of a step."""
-    names = ("engine", "precision", "kv_cache_precision", "max_batched_tokens")
-    for picks in product(*(values[name] for name in names if name in values)):
-        given = dict(zip([name for name in names if name in values], picks, strict=True))
-        yield GpuSession(**{name: value for name, value in given.items() if value is not None})
+    """Sessions with the values that both pools share: engine, formats, tokens of a step."""
+    names = [name for name in ("engine", "precision", "kv_cache_precision", "max_batched_tokens") if name in values]
+    for picks in product(*(values[name] for name in names)):
+        given = zip(names, picks, strict=True)
+        yield GpuSession(**{name: value for name, value in given if value is not None})
 
 
 def _splits(session: GpuSession, values: Values) -> Iterator[GpuSession]:
-    """The same with groups of every kind that the engine forms."""
+    """A session with groups of every kind that the engine forms."""
     for picks in product(*(values[name] for name in _GROUP)):
         split = replace(session, **dict(zip(_GROUP, picks, strict=True)))
         if split.is_possible:
@@ -234,21 +225,22 @@ _GROUP = ("tensor_parallel", "expert_parallel", "attention_data_parallel")
 
 def _prefill_kinds(ways: ReplicaWays, number: int, session: GpuSession, values: Values, keeps: Keeps) -> list[_Kind]:
     """Workers on GPUs of a kind, whose number is that of their replicas, with prompts of the first of the lengths."""
-    n_tokens, kinds = values["input_tokens"][0], list[_Kind]()
+    n_tokens = values["input_tokens"][0]
+    kinds: list[_Kind] = []
     batches = [n for n in PREFILL_BATCHES if n == 1 or n * n_tokens <= session.max_batched_tokens]
     for split in _splits(session, values):
         sizes = tuple(n * split.attention_data_parallel for n in batches)
         knobs = Knobs(1, sizes[0], 1, Generation(n_tokens, 1), split)
         for index, per_s, held in _alone(ways, knobs, sizes):
-            kinds.append(
-                _Kind(replace(knobs, batch_size=sizes[index], replicas=number), split.group_size, per_s, held.ttft_s)
-            )
+            alone = replace(knobs, batch_size=sizes[index], replicas=number)
+            kinds.append(_Kind(alone, split.group_size, per_s, held.ttft_s))
     return _best_kinds([kind for kind in kinds if keeps(kind.knobs, 0.0, kind.latency_s)])
 
 
 def _decode_kinds(ways: ReplicaWays, session: GpuSession, values: Values, keeps: Keeps) -> list[_Kind]:
     """Replicas with prompts that others computed."""
-    mode, kinds = Generation(values["input_tokens"][0], values["output_tokens"][0]), list[_Kind]()
+    mode = Generation(values["input_tokens"][0], values["output_tokens"][0])
+    kinds: list[_Kind] = []
     n_all = len(ways.costs.setting.cluster)
     for split, n_stages in product(_splits(session, values), values["n_ipu"]):
         n_gpus = n_stages * split.group_size
@@ -257,9 +249,8 @@ def _decode_kinds(ways: ReplicaWays, session: GpuSession, values: Values, keeps:
         sizes = tuple(split.batch_sizes(values["batch_size"]))
         knobs = Knobs(n_stages, sizes[0], 1, mode, split.of_decode)
         for index, per_s, held in _alone(ways, knobs, sizes):
-            kinds.append(
-                _Kind(replace(knobs, batch_size=sizes[index]), n_gpus, per_s / mode.output_tokens, held.tpot_s)
-            )
+            alone = replace(knobs, batch_size=sizes[index])
+            kinds.append(_Kind(alone, n_gpus, per_s / mode.output_tokens, held.tpot_s))
     return _best_kinds([kind for kind in kinds if keeps(kind.knobs, kind.latency_s, kind.latency_s)])
 
 
@@ -275,8 +266,9 @@ def _alone(ways: ReplicaWays, knobs: Knobs, sizes: Sizes) -> Iterator[tuple[int,
 
 
 def _best_kinds(kinds: Sequence[_Kind]) -> list[_Kind]:
-    """Those that no other of as many GPUs beats in both rate and latency."""
+    """The kinds that no other of as many GPUs beats in both rate and latency."""
     by_size: dict[int, list[_Kind]] = defaultdict(list)
+    # In the order of falling rates a kind is worth something if it is quicker than all before.
     for kind in sorted(kinds, key=lambda kind: (-kind.per_s, kind.latency_s)):
         front = by_size[kind.n_gpus]
         if not front or kind.latency_s < front[-1].latency_s:

@@ -81,7 +81,7 @@ class PooledWay(HasRates):
 
     @cached_property
     def excess_bytes(self) -> FloatArray:
-        """What the fullest GPU lacks at best, by batch size; 0 where the model fits or memory is not the reason."""
+        """Bytes that the fullest GPU lacks at best, by batch size; 0 where it fits, or memory is not the reason."""
         return np.asarray(np.maximum(self.decode.excess_bytes, self.prefill.excess_bytes[0]))
 
     @override
@@ -118,7 +118,7 @@ class PooledWay(HasRates):
 
 
 def prefill_rates(way: Way, pool: PrefillPool, end: End) -> PrefillRates:
-    """What the workers of a way give, whose answers have one token each."""
+    """The rates of the workers of a way, whose answers have one token each."""
     rates = way.at(end)
     per_s = rates.tokens_per_s[0].item()
     return PrefillRates(pool.workers, per_s, rates.ttft_s[0].item(), pool.workers * pool.n_prompts / per_s)
@@ -175,7 +175,8 @@ class PoolWays:
             requests_of(knobs).input_tokens,
             self.link(pool.kind, number, knobs.n_devices),
         )
-        for way in self._ways.on_part(part, of_decode, sizes) if self._ways.parts else part.ways(of_decode, sizes):
+        ways = self._ways.on_part(part, of_decode, sizes) if self._ways.parts else part.ways(of_decode, sizes)
+        for way in ways:
             yield PooledWay(knobs, way, prefill, takes_s, why)
 
     def link(self, of_prefill: int, of_decode: int, n_gpus: int) -> Link:

@@ -24,22 +24,25 @@ def serve(replicas: Sequence[Replica], requests: Requests) -> Served:
     n, arrivals = len(requests.arrival_s), requests.arrival_s.tolist()
     answers = AnswerTimes(*np.full((3, n), np.nan))
     runs = [ReplicaRun(replica, requests, answers) for replica in replicas]
-    for number, arrival_s in enumerate(arrivals):
+    for number, arrival_s in enumerate(arrivals):  # one replica after the other, whatever they still have to do
         run = runs[number % len(runs)]
         run.advance(arrival_s)
         run.take(number)
     for run in runs:
         run.advance(inf)
-    span_s = max(float(np.max(answers.end_s, initial=0.0)) - (arrivals[0] if n else 0.0), 1e-9)
-    beside_s = np.array([replica.request_s for replica in replicas]).max(initial=0.0)
+    start_s = arrivals[0] if n else 0.0
+    span_s = max(float(np.max(answers.end_s, initial=0.0)) - start_s, 1e-9)
+    # What the host does once for a request is beside the steps: it makes answers later, and replicas no busier.
+    beside_s = max((replica.request_s for replica in replicas), default=0.0)
+    kv_shares = [run.kv_token_s / each.kv_tokens for run, each in zip(runs, replicas, strict=True)]
+    waited_for_s = np.sum([run.waited_for_s for run in runs], axis=0)
     return Served(
         answers.admitted_s,
         answers.first_token_s + beside_s,
         answers.end_s + beside_s,
         busy_share=sum(run.busy_s for run in runs) / len(runs) / span_s,
-        kv_share=sum(run.kv_token_s / each.kv_tokens for run, each in zip(runs, replicas, strict=True))
-        / (len(runs) * span_s),
+        kv_share=sum(kv_shares) / (len(runs) * span_s),
         n_waiting=sum(run.waited_s for run in runs) / span_s,
-        waits_for=WaitsFor(*(sum(times) / span_s for times in zip(*(run.waited_for_s for run in runs), strict=True))),
+        waits_for=WaitsFor(*(waited_for_s / span_s).tolist()),
         n_preempted=sum(run.n_preempted for run in runs),
     )

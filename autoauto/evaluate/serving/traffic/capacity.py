@@ -26,11 +26,11 @@ from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.units import FloatArray
 
 _SHARES = np.linspace(0.0, 1.0, 9)
-"""Of the largest price of a token, of which the best is taken."""
+"""Shares of the largest price of a token that are tried; the best is taken."""
 
 
 class _Work(NamedTuple):
-    """What every request asks of steps, each of shape (requests,).
+    """The work of every request, each an array of shape (requests,).
 
     Attributes:
         n_steps: in which it decodes.
@@ -73,6 +73,7 @@ def _largest_from(replicas: Sequence[Replica], requests: Requests, n_before: int
     for replica in replicas:
         seconds = first_s if replica is replicas[0] else lowest_seconds(replica, requests, work)
         n_like_first += 1 / float((seconds / first_s).min())
+    # Which requests still wait at the end is not known: at best those that take longest.
     return n * n_like_first / float(np.sort(first_s)[:n_counted].sum())
 
 
@@ -88,6 +89,7 @@ def lowest_seconds(replica: Replica, requests: Requests, work: _Work | None = No
     work = work or _work(replica, requests)
     n_steps, n_held, n_prompt = (float(column.mean()) for column in work)
     best, largest = (0.0, 0.0, 0.0), -1.0
+    # All prices are lower bounds; the best is the one by which the mean request costs most.
     for q, r, p in _prices(replica, requests):
         if q >= 0 and q * n_steps + r * n_held + p * n_prompt > largest:
             best, largest = (q, r, p), q * n_steps + r * n_held + p * n_prompt

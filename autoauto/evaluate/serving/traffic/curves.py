@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from autoauto.evaluate.serving.traffic.goodput import RATE_STEP
-from autoauto.evaluate.serving.traffic.trials import SIMULATED, LoadedWay
+from autoauto.evaluate.serving.traffic.trials import SIMULATED, OpenWay
 from autoauto.records.costs.rate_curve import RateBound, RateCurves, RateLine
 from autoauto.space.constraint import Constraint
 from autoauto.space.numbers import REQUEST_LATENCY
@@ -25,11 +25,11 @@ _STEP = 1.03
 """Between the highest rate and the lowest that is too high."""
 _N_LINES, _N_POINTS = 4, 8
 MAX_REQUESTS = 320_000
-"""Of all simulations together, about: with more there are fewer lines, and with too many for a line there is none."""
+"""Most requests of all simulations together: with more there are fewer lines, or none."""
 
 
 def rate_curves(
-    loaded: Callable[[int], LoadedWay],
+    loaded: Callable[[int], OpenWay],
     n_replicas: int,
     rate_per_s: float,
     bounds: Sequence[Constraint],
@@ -74,7 +74,7 @@ def _counts(n_replicas: int) -> list[int]:
     return [round(n_replicas ** (i / (_N_LINES - 1))) for i in range(_N_LINES)]
 
 
-def _line(loaded: LoadedWay, n: int, rates: Sequence[float], bounds: Sequence[Constraint]) -> RateLine:
+def _line(loaded: OpenWay, n: int, rates: Sequence[float], bounds: Sequence[Constraint]) -> RateLine:
     """Some replicas at these rates up to one that is too high, and between it and the one before."""
     trials: dict[float, Trial] = {}
 
@@ -90,17 +90,19 @@ def _line(loaded: LoadedWay, n: int, rates: Sequence[float], bounds: Sequence[Co
         low = rate
     while low and high < inf and high > low * _STEP:
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if keeps(middle) else (low, middle)
+        if keeps(middle):
+            low = middle
+        else:
+            high = middle
     tried = sorted(trials)
     results = [trials[rate].result.values for rate in tried]
-    names = [name for name in _NAMES if all(values.get(name) is not None for values in results)]
-    return RateLine(
-        n,
-        tuple(tried),
-        tuple(trials[rate].violation <= 0 for rate in tried),
-        {name: tuple(values[name] for values in results) for name in names},
-        tuple(_broken(trials[high], bounds)) if high < inf else (),
-    )
+    columns: dict[str, tuple[float, ...]] = {}
+    for name in _NAMES:
+        if all(values.get(name) is not None for values in results):  # answers of one token have no TPOT
+            columns[name] = tuple(values[name] for values in results)
+    broken = _broken(trials[high], bounds) if high < inf else []
+    holds = tuple(trials[rate].violation <= 0 for rate in tried)
+    return RateLine(n, tuple(tried), holds, columns, tuple(broken))
 
 
 _NAMES = sorted(
@@ -114,7 +116,7 @@ _NAMES = sorted(
 def _broken(trial: Trial, bounds: Sequence[Constraint]) -> list[str]:
     """The names of times in bounds that do not hold."""
     values = {**trial.knobs.values, **trial.result.values, **trial.result.derived}
-    names = []
+    names: list[str] = []
     for bound in bounds:
         if set(bound.names) <= values.keys() and bound.violation(values) > 0:
             names += [_name(each) for each in bound.names if each in SIMULATED]
@@ -122,9 +124,13 @@ def _broken(trial: Trial, bounds: Sequence[Constraint]) -> list[str]:
 
 
 def _on_times(bounds: Sequence[Constraint]) -> list[RateBound]:
-    """Those that compare a time with a number."""
-    pairs = [(each, name) for each in bounds for name in each.names if name in SIMULATED]
-    return [RateBound(_name(name), limit) for each, name in pairs for limit in each.bounds(name)]
+    """The bounds that compare a time with a number."""
+    made: list[RateBound] = []
+    for bound in bounds:
+        for name in bound.names:
+            if name in SIMULATED:
+                made += [RateBound(_name(name), limit) for limit in bound.bounds(name)]
+    return made
 
 
 def _name(name: str) -> str:

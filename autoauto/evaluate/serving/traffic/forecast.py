@@ -1,4 +1,4 @@
-"""What configurations give requests that arrive at times of their own: `traffic_of`, `replicas_of`."""
+"""Replicas of a configuration, and their results under requests that arrive: `replicas_of`, `traffic_of`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DEVIATIONS = 2.0
 
 
 def traffic_of(replicas: Sequence[Replica], requests: Requests) -> TrafficResult:
-    """What replicas behind a balancer give; raises as `serve`."""
+    """The results of replicas behind a balancer; raises as `serve`."""
     return result_of(requests, serve(replicas, requests))
 
 

@@ -5,7 +5,7 @@ A long load is taken by equal windows of time, `windows_of`, of which the worst 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -23,7 +23,7 @@ from autoauto.records.units import BoolArray, IntArray
 RATE_STEP = 1.01
 """Between the highest rate that keeps bounds and the lowest that was seen to break one."""
 _LOWEST_SHARE = 1 / 256
-"""Of the rate of the closed loop; a configuration that breaks bounds at less has no such rate."""
+"""Lowest rate that is tried, as a share of that of the closed loop."""
 _N_DOUBLINGS = 6
 
 
@@ -49,7 +49,7 @@ class OpenLoad:
         self._cached: dict[End, IntArray] = {}
 
     def at(self, rate_per_s: float, end: End) -> TrafficResult:
-        """What they give at a rate, at an end of the intervals.
+        """Percentiles, throughput and queues at a rate, at an end of the intervals.
 
         Raises:
             Infeasible: a replica's KV cache does not hold the longest request, or nothing fits.
@@ -74,7 +74,7 @@ class OpenLoad:
         return about * largest / of_window
 
     def by_window(self, rate_per_s: float, end: End, among: BoolArray | None) -> Iterator[TrafficResult | None]:
-        """What they give in each window of a trace by itself; None where it has no requests or is not among the asked.
+        """The results of each window of a trace by itself; None if it has no requests or is not among the asked.
 
         Raises:
             Infeasible, Unsupported: as `at`.
@@ -118,6 +118,7 @@ def highest_rate(holds: Callable[[float], bool], about: float) -> float:
     (7.3, 0.0)
     """
     low, high = about, about
+    # First a rate that holds and a higher one that does not, then halves of what is between them.
     if holds(about):
         for _ in range(_N_DOUBLINGS):
             high *= 2
@@ -154,13 +155,18 @@ def windows_of(requests: Requests, n_windows: int) -> list[IntArray]:
 
 
 def worst_of(requests: Requests, served: Served, n_windows: int) -> TrafficResult:
-    """What was served, with the longest of each percentile over windows, and the queue that grows fastest in one."""
+    """The result of a load, with each percentile that of its worst window, and the fastest growth of a queue."""
     whole = result_of(requests, served)
     chosen = [window for window in windows_of(requests, n_windows) if len(window)]
     results = [result_of(requests.chosen(window), served.chosen(window)) for window in chosen]
-    ttft_s, tpot_s, latency_s = (
-        Percentiles(*np.fmax.reduce(column).tolist())
-        for column in zip(*((each.ttft_s, each.tpot_s, each.latency_s) for each in results), strict=True)
+    return whole._replace(
+        ttft_s=_longest([each.ttft_s for each in results]),
+        tpot_s=_longest([each.tpot_s for each in results]),
+        latency_s=_longest([each.latency_s for each in results]),
+        queue_growth_per_s=max(result.queue_growth_per_s for result in results),
     )
-    growth = max(result.queue_growth_per_s for result in results)
-    return whole._replace(ttft_s=ttft_s, tpot_s=tpot_s, latency_s=latency_s, queue_growth_per_s=growth)
+
+
+def _longest(of_windows: Sequence[Percentiles]) -> Percentiles:
+    """Each percentile the longest of several windows; NaN, of a window without one, does not count."""
+    return Percentiles(*np.fmax.reduce(of_windows).tolist())

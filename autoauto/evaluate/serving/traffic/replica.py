@@ -119,7 +119,7 @@ class AnswerTimes(NamedTuple):
 
 
 class StepTimes:
-    """What steps of a replica take, from its tables, looked up in plain lists: one value at a time."""
+    """The times of a replica's steps, looked up in its tables as plain lists: one value at a time."""
 
     def __init__(self, steps: Steps, n_sequences: int) -> None:
         self._lengths: list[float] = steps.lengths.tolist()
@@ -142,12 +142,17 @@ class StepTimes:
         return times[right - 1] + slope * (length - lengths[right - 1]), slope, lengths[right]
 
     def prompts(self, n_verified: int, parts: list[tuple[int, int]]) -> float:
-        """What parts of prompts, each with the tokens before it, add to a step with other tokens."""
+        """Seconds that parts of prompts, each with the tokens before it, add to a step with other tokens."""
         n_side_by_side = min(self._n_ranks, len(parts))
-        x = sum(part for part, _ in parts) / n_side_by_side
-        b = n_verified / (self._n_ranks * self._n_stages)
-        added = self._token(b + x) - (self._token(b) if b else -self._host_s)
-        return max(added, 0.0) + sum(self._attend(part, before) for part, before in parts) / n_side_by_side
+        n_of_parts = sum(part for part, _ in parts) / n_side_by_side
+        n_decoded = n_verified / (self._n_ranks * self._n_stages)
+        if n_decoded:
+            # The step reads the weights for its sequences anyway: parts add only what more tokens take.
+            added = self._token(n_decoded + n_of_parts) - self._token(n_decoded)
+        else:
+            added = self._token(n_of_parts) + self._host_s
+        attention = sum(self._attend(part, before) for part, before in parts)
+        return max(added, 0.0) + attention / n_side_by_side
 
     def _token(self, n: float) -> float:
         return _linear(self._tokens, self._token_s, n)
@@ -219,6 +224,7 @@ class ReplicaRun:
         """Take steps until a time has come, at which the last may be in progress, or nothing is left to do."""
         replica = self._replica
         while self._now < until_s:
+            # Sequences that the next step decodes have room before prompts are admitted to it.
             if self._decoding and (replica.mixes or not (self._partial or self._queue)):
                 self._make_room()
             parts = self._parts()
@@ -228,6 +234,7 @@ class ReplicaRun:
                 self._make_room()
                 self._jump(until_s)
             elif self._partial:
+                # Prompts fill the cache and none can go on: one of them gives way.
                 self._take_back()
             else:
                 return
@@ -268,6 +275,7 @@ class ReplicaRun:
             self._held -= victim.needed + grown
             self._left -= (victim.left - n_steps) * self._replica.tokens_of_step
             victim.answered = self._answered(victim)
+            # What it has answered is a part of the prompt that is computed again, at whose end a token comes.
             victim.needed += int(grown) + 1
             victim.left -= n_steps + 1
             assert victim.left >= 0
@@ -295,6 +303,7 @@ class ReplicaRun:
         free = self._free() - n_decoding * replica.tokens_of_step
         parts: list[tuple[_Sequence, int]] = []
         self._lacks = None
+        # Prompts that were begun come first, in the order of their admission.
         for sequence in self._partial.values():
             part = int(min(sequence.needed - sequence.computed, budget, replica.part_tokens, free))
             if part < 1:
@@ -306,17 +315,22 @@ class ReplicaRun:
         if self._took_back == self._n_steps and self._n_in_flight:
             self._lacks = _KV
             return parts  # none is admitted in a step for which one was taken back
+        # Then the queue, whose first request waits for room while later ones wait behind it.
         while self._queue:
-            if self._n_in_flight >= replica.n_sequences or budget <= 0:
-                self._lacks = _SEQUENCES if self._n_in_flight >= replica.n_sequences else _TOKENS
+            if self._n_in_flight >= replica.n_sequences:
+                self._lacks = _SEQUENCES
+                break
+            if budget <= 0:
+                self._lacks = _TOKENS
                 break
             sequence = self._queue[0]
             if sequence.ready > self._n_steps and (self._n_in_flight or parts):
-                break
+                break  # the step was prepared before the request came
             part = int(min(sequence.needed - sequence.cached, budget, replica.part_tokens))
             own = sequence.left * replica.tokens_of_step
             asked: float = sequence.needed if rules.counts_whole_prompt else sequence.cached + part
             asked += rules.own_share * own + rules.running_share * self._left + rules.block_tokens
+            # A request that is alone is admitted in any case: `check` has made sure that the cache holds it.
             if asked > free and self._n_in_flight:
                 self._lacks = _KV
                 break
@@ -347,6 +361,7 @@ class ReplicaRun:
         self._pass(seconds + prompts, grown)
         if n:
             self._decoded(1)
+        # Steps take as long as the slowest stage; a first token comes once its prompt is through the others, too.
         rest = (replica.steps.through - 1) * prompts
         for sequence, part in parts:
             sequence.computed += part
@@ -373,21 +388,23 @@ class ReplicaRun:
         """Steps that decode only, up to the next event."""
         replica, n = self._replica, len(self._decoding)
         per_step = replica.tokens_of_step
-        seconds, slope, until = self._times.decode(n, self._held / n)
+        length = self._held / n
+        seconds, slope, until = self._times.decode(n, length)
         slope *= per_step
         self._drop_stale_ends()
+        # Alike until the first answer ends, the cache is full, attention has another slope, or the next request comes.
         steps = min(self._ends[0][0] - self._step, int(self._room() / (n * per_step)))
-        if until > self._held / n:  # beyond the grid the last slope goes on
-            steps = min(steps, ceil((until - self._held / n) / per_step))
+        if until > length:  # beyond the grid the last slope goes on
+            steps = min(steps, ceil((until - length) / per_step))
         steps = max(1, min(steps, _steps_until(until_s - self._now, seconds, slope)))
         if self._queue and (self._queue[0].ready > self._n_steps or self._took_back == self._n_steps):
-            steps = 1  # then one may join
-        total = steps * seconds + slope * steps * (steps - 1) / 2
+            steps = 1  # a request that waits may join the step after this one
+        total = steps * seconds + slope * steps * (steps - 1) / 2  # each step is longer than the one before
         self._pass(total, steps * n * per_step, steps)
         self._decoded(steps)
 
     def _drop_stale_ends(self) -> None:
-        """Ends of sequences that were taken back since."""
+        """Remove from the front of the heap the ends of sequences that were taken back since."""
         while self._ends:
             step, number = self._ends[0]
             sequence = self._decoding.get(number)
@@ -428,6 +445,7 @@ def _steps_until(gap_s: float, seconds: float, slope: float) -> int:
     if gap_s == inf:
         return _MANY_STEPS
     if slope * gap_s < 1e-9 * seconds * seconds:
-        return ceil(gap_s / seconds)
+        return ceil(gap_s / seconds)  # the root below would lose all digits
+    # n steps take n seconds + slope n (n - 1) / 2: the positive root of a quadratic equation.
     half = seconds - slope / 2
     return max(1, ceil((sqrt(half * half + 2 * slope * gap_s) - half) / slope))

@@ -25,7 +25,7 @@ from autoauto.records.units import FloatArray
 
 
 class Servers(Protocol):
-    """What serves requests."""
+    """Servers that requests are sent to."""
 
     def serve(self, requests: Requests) -> Served:
         """When requests are answered; raises as `balancer.serve`."""
@@ -109,10 +109,10 @@ class TwoPools(NamedTuple):
 
 
 def prompts_of(requests: Requests) -> Requests:
-    """What prefill workers have of requests: answers of one token."""
+    """The requests as prefill workers see them: with answers of one token."""
     return requests._replace(output_tokens=np.ones_like(requests.output_tokens))
 
 
 def answers_of(requests: Requests) -> Requests:
-    """What replicas have of requests whose prompts others computed: the last token of these is computed again."""
+    """The requests as replicas see them whose prompts others computed: only the last token is computed again."""
     return requests._replace(cached_tokens=requests.input_tokens - 1)

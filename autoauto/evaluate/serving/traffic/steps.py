@@ -27,17 +27,17 @@ from autoauto.targets.gpu.systems import CLOCK_HZ
 from autoauto.targets.gpu.tables import Serving, open_tables
 
 _SIZES_A_DOUBLING = 4
-"""Of the grids over sequences and tokens, between whose points times are interpolated."""
+"""Points a doubling of the grids over sequences and tokens, between which times are interpolated."""
 _DENSE_SIZES = 16
-"""Up to which every number is asked for."""
+"""Up to this number a grid has every one."""
 
 
 _MAX_STEPS = 256
-"""Of which the tables are kept."""
+"""Tables that are cached."""
 
 
 class StageBlocks(NamedTuple):
-    """What a stage of a pipeline computes.
+    """The blocks of a stage of a pipeline, and its GPUs.
 
     Attributes:
         serving: on which GPUs, and how.
@@ -115,7 +115,7 @@ class Grids(NamedTuple):
 
     @staticmethod
     def reaching(n_sequences: int, n_tokens: int, length: int) -> Grids:
-        """Those that reach so far or further, alike for numbers that are near, so that a search needs few."""
+        """Grids that reach so far or further: near numbers have the same grids, so that a search needs few tables."""
         return Grids(1 << (n_sequences - 1).bit_length(), n_tokens, 1 << (length - 1).bit_length())
 
 
@@ -137,16 +137,19 @@ def steps_of(
         Unsupported: there are no times.
     """
     n_stages, engine = len(stages), engine_named(stages[0].serving.engine)
-    sequences = np.unique(np.concatenate([[0], n_stages * sizes_up_to(-(-grids.n_sequences // n_stages))]))
     split = stages[0].serving.split
+    # Micro-batches of one size are points of the grid, so sequences are multiples of the stages.
+    sequences = np.unique(np.concatenate([[0], n_stages * sizes_up_to(-(-grids.n_sequences // n_stages))]))
     of_micro_batch = split.of_rank(-(-sequences // n_stages))
     n_most = max(grids.n_tokens, int(of_micro_batch[-1]) * speculation.step_tokens)
-    tokens, lengths = sizes_up_to(n_most), sizes_up_to(grids.length, of_doubling=2, dense=1)
-    parts, before = sizes_up_to(grids.n_tokens, of_doubling=2, dense=1), np.concatenate([[0], lengths])
+    tokens = sizes_up_to(n_most)
+    lengths = sizes_up_to(grids.length, of_doubling=2, dense=1)
+    parts = sizes_up_to(grids.n_tokens, of_doubling=2, dense=1)
+    before = np.concatenate([[0], lengths])
     made = [_of_stage(decoder, stage, speculation, of_micro_batch, lengths, tokens, parts, before) for stage in stages]
-    of_ranks = of_micro_batch.astype(np.float64)
+    # All stages take as long as the slowest.
     decode, token, attention = (np.max(column, axis=0) for column in zip(*made, strict=True))
-    host = engine.host.of_step(of_ranks, n_stages)[:, None]
+    host = engine.host.of_step(of_micro_batch.astype(np.float64), n_stages)[:, None]
     with_host = decode + host
     if hides_host:
         with_host = np.maximum(decode, host - engine.host.step_s) + engine.host.step_s
@@ -161,10 +164,10 @@ def steps_of(
         parts,
         before,
         attention,
-        n_stages,
-        float(np.sum(totals) / np.max(totals)),
-        n_stages * engine.host.step_s,
-        split.attention_data_parallel,
+        n_stages=n_stages,
+        through=float(np.sum(totals) / np.max(totals)),
+        host_s=n_stages * engine.host.step_s,
+        n_ranks=split.attention_data_parallel,
     )
 
 
@@ -190,10 +193,10 @@ def _of_stage(
         decode += n * (decoded.block[:, None] + reads * read)
         token += n * prompted.block
         attention += n * _prompt_attention(alike, serving, tuple(parts.tolist()), tuple(before.tolist()))
-        if kind == 0:
-            ends = float(stage.is_first), float(stage.is_last)
-            decode += (ends[0] * decoded.embedding + ends[1] * decoded.head)[:, None]
-            token += ends[0] * prompted.embedding + ends[1] * prompted.head
+        if kind == 0:  # embedding and head are alike for all kinds of blocks
+            has_embedding, has_head = float(stage.is_first), float(stage.is_last)
+            decode += (has_embedding * decoded.embedding + has_head * decoded.head)[:, None]
+            token += has_embedding * prompted.embedding + has_head * prompted.head
     decode = decode * (1 + speculation.draft_cost)
     decode += stage.send_s(decoder.hidden_size, n_verified)[:, None]
     token += stage.send_s(decoder.hidden_size, tokens)
