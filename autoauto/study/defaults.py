@@ -215,7 +215,7 @@ def _replicas(
     n_devices, kinds = len(flow.cluster), flow.cluster.kinds
     if not leaves_out and n_devices <= MAX_EVERY_COUNT:
         return tuple(range(1, n_devices + 1)), ()
-    whole = all(flow.cluster.machine_size % n == 0 for n in group_sizes)
+    whole = all(n > 0 and flow.cluster.machine_size % n == 0 for n in group_sizes)
     if not flow.forecasts_cells or kinds or not whole or n_devices > MAX_EVERY_COUNT:
         counts = set(default_counts(n_devices))
         for kind in kinds:

@@ -208,7 +208,12 @@ def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]]) -> 
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    given = {column.strip() for column in columns}
+    named = [column.strip() for column in columns]
+    given = set(named)
+    if twice := [column for column in given if column and named.count(column) > 1]:
+        raise BadInput(
+            f"{path}, line 1: columns must have names of their own, got {min(twice)!r:.40} twice; leave one out"
+        )
     names, results = (_NAMES_OF_PACKAGE, RESULTS_OF_PACKAGE) if _OF_PACKAGE in given else ({}, {})
     missing = [names.get(name, name) for name in _NEEDED if names.get(name, name) not in given]
     if not given & {"batch_size", "n_requests"}:
