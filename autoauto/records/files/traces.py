@@ -60,7 +60,10 @@ def read_trace(path: Path) -> Trace:
     except UnicodeDecodeError:
         raise BadInput(f"a trace must be a text in UTF-8, {path} is none") from None
     is_json = text.lstrip().startswith("{")
-    rows = list(islice(_json_rows(path, text) if is_json else _csv_rows(path, text), MAX_REQUESTS + 1))
+    try:
+        rows = list(islice(_json_rows(path, text) if is_json else _csv_rows(path, text), MAX_REQUESTS + 1))
+    except csv.Error as error:
+        raise BadInput(f"a trace must be a CSV file, {path} is none: {error}") from None
     if len(rows) > MAX_REQUESTS:
         raise BadInput(f"a trace has at most {MAX_REQUESTS:,} requests, {path} has more; try a part of it")
     arrivals = sorted((row for row in rows if row.n_output > 0), key=lambda row: row.time_s)

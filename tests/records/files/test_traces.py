@@ -93,6 +93,7 @@ def test_a_compressed_file_is_the_same_trace_and_other_content_another(tmp_path:
         ),
         ("time_s,input_tokens,output_tokens,time_s\n1,2,3,4\n", "line 1: .* got 'time_s' twice"),
         ('{"timestamp": ' + "[" * 100_000 + "\n", "line 1: a line must have timestamp"),
+        (f"time_s,input_tokens,output_tokens\n1,2,{'3' * 200_000}\n", "a trace must be a CSV file, .*: field larger"),
         ("{not json\n", "line 1: a line must have timestamp"),
     ],
 )
