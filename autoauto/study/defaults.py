@@ -263,7 +263,7 @@ def _replicas(
     if not leaves_out and n_devices <= MAX_EVERY_COUNT:
         return tuple(range(1, n_devices + 1)), ()
     n_each = flow.cluster.machine_size
-    divides_machines = all(n_each % n == 0 for n in group_sizes)
+    divides_machines = all(n > 0 and n_each % n == 0 for n in group_sizes)
     if not flow.forecasts_cells or flow.cluster.kinds or not divides_machines or n_devices > MAX_EVERY_COUNT:
         return tuple(sorted(_counts_of(flow.cluster))), ()
     n_full, rest = divmod(n_devices, n_each)

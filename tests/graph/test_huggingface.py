@@ -51,6 +51,7 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
         ({"num_hidden_layers": 0}, "num_hidden_layers must be a whole number from 1 to 1,000, got 0 in"),
         ({"vocab_size": "many"}, "vocab_size must be a whole number from 1 to 2,147,483,648, got 'many' in"),
         ({"num_key_value_heads": 9}, "num_key_value_heads must be a whole number from 1 to 8, got 9 in"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads must divide the 8 num_attention_heads, got 3 in"),
         ({"architectures": None}, "architectures must name one of LlamaForCausalLM,"),
         ({"architectures": ["BertModel"]}, "is not modelled; modelled decoders are LlamaForCausalLM, "),
         (

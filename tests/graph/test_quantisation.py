@@ -261,3 +261,16 @@ def test_a_model_with_images_has_names_of_its_own(tmp_path: Path) -> None:
     entry = groups({"num_bits": 8}, ignore=["re:language_model.model.layers.*.self_attn.*", "re:vision_tower.*"])
     changes = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": inner}
     assert {part for part, each in formats(tmp_path, entry, **changes).items() if each.weights is BF16} == ATTENTION
+
+
+@pytest.mark.parametrize(
+    ("cache", "stored"),
+    [
+        ({"kv_cache_quant_algo": "NVFP4"}, "nvfp4"),
+        ({"kv_cache_scheme": {"num_bits": 8, "type": "int"}}, "int8"),
+        ({"kv_cache_scheme": {"num_bits": 4, "type": "float"}}, "float4"),
+    ],
+)
+def test_keys_and_values_in_another_format_are_refused(tmp_path: Path, cache: dict[str, object], stored: str) -> None:
+    entry = {"quant_method": "modelopt", "quant_algo": "FP8", **cache}
+    assert f"keys and values of a checkpoint must be in bf16 or fp8, got {stored} in" in refusal(tmp_path, entry)

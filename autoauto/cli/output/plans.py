@@ -10,20 +10,21 @@ from autoauto.cli.output.busy import describe_busy, print_busy
 from autoauto.cli.output.generation import describe_devices, describe_generation, generation_line
 from autoauto.cli.output.lines import print_assumed, print_json, print_line, warn
 from autoauto.cli.output.traffic import describe_load, show_traffic
-from autoauto.records.errors import DoesNotFit
+from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import Result
 from autoauto.space.table import flat
-from autoauto.space.trial import Trial, with_devices
+from autoauto.space.trial import Status, Trial, with_devices
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.records.plans.plan import Plan
     from autoauto.records.plans.timeline import Run, Timeline
     from autoauto.space.knobs import Knobs
+    from autoauto.space.trial import Trial
 
 
 def show_plan(
@@ -39,11 +40,13 @@ def show_plan(
         run: the measurement of the plan; None when it was not measured.
 
     Returns:
-        0.
+        0, or what `show_infeasible` does where requests that arrive cannot be served.
     """
     device_run = run if run is not None and run.origin is Origin.MEASURED else None
     timeline = flow.timeline(knobs, plan) if knobs.training else None
     generated = flow.expect(knobs) if isinstance(knobs.mode, Generation) else None
+    if generated is not None and (failure := _failure_of(generated)) is not None:
+        return show_infeasible(args, failure)
     if generated is not None:
         samples_per_s, origin = generated.samples_per_s, flow.traits.origin
         if origin is Origin.MEASURED and generated.origin is not None:  # this is a forecast by servers that were
@@ -110,6 +113,15 @@ def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, genera
         show_traffic(generated)
     if cost := price_text(result, knobs.mode.sample):
         print_line("; ".join(filter(None, (cost, energy_text(result, knobs.mode.sample)))))
+
+
+def _failure_of(generated: Trial) -> DoesNotFit | None:
+    """Why requests cannot be served, which only the simulation of their arrivals finds; None where they can."""
+    if generated.status is Status.UNSUPPORTED:
+        return Unsupported(generated.reason)
+    if generated.status is Status.INFEASIBLE:
+        return Infeasible(generated.reason, generated.excess_bytes)
+    return None
 
 
 def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:

@@ -18,6 +18,7 @@ from autoauto.evaluate.serving.rows import (
     PREFILL,
     RESULTS,
     RESULTS_OF_PACKAGE,
+    Measured,
     Row,
     measured_of,
     read_rows,
@@ -45,6 +46,8 @@ _OF_CLIENTS = "silicon_concurrency="
 """Words in the source of rows of [inferencemax]."""
 _MOST_TIMES = 100
 """How far a measured value may be from its forecast: milliseconds for seconds are 1,000 times as much."""
+_MOST_APART = 2
+"""How far results of a row may be from each other; of 5,221 public rows none has a TTFT below 4 times its TPOT."""
 
 
 def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
@@ -217,6 +220,8 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
         return pools_of(row, decoder).closed_loop(n_clients_of(row))
     replicas = replicas_of(row, decoder)
     if row.text("n_requests"):
+        if not row.is_of_package and row.text("batch_size"):
+            raise row.error("n_requests", "must be empty where batch_size is given, or batch_size empty; which is it?")
         return replicas.of_waves(row.count("n_requests"))
     return replicas.closed_loop(n_clients_of(row))
 
@@ -257,6 +262,7 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
         raise row.error(name, f"must be empty where output_tokens is 1, got {row.text(name)!r:.40}")
     for name, value, forecast in zip(RESULTS, measured, (rates.tpot_s, rates.ttft_s, rates.tokens_per_s), strict=True):
         _check_unit(row, name, value, forecast.item())
+    _check_agreement(row, measured)
     tpot: float | None = None
     ttft: float | None = None
     if measured.tpot_s is not None:
@@ -266,6 +272,35 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
     if measured.ttft_s is not None:
         ttft = measured.ttft_s / rates.ttft_s.item()
     return Ratio(group, tpot, ttft, Workload(row.count("input_tokens"), row.count("output_tokens")))
+
+
+def _check_agreement(row: Row, measured: Measured) -> None:
+    """Refuse results that no clients of a closed loop can have at once.
+
+    Raises:
+        BadInput: the first token came long before a later one could, or throughput is not that of the latencies.
+    """
+    tpot_s, ttft_s, tokens_per_s = measured
+    if tpot_s is None:
+        return
+    if ttft_s is not None and _MOST_APART * ttft_s < tpot_s:
+        name = RESULTS_OF_PACKAGE["ttft_s"] if row.is_of_package else "ttft_s"
+        raise row.error(
+            name,
+            f"the first token must take about as long as a later one or longer, got {ttft_s:g} s and a TPOT of "
+            f"{tpot_s:g} s; which is which?",
+        )
+    if tokens_per_s is None or row.text("n_requests"):
+        return
+    n_tokens, n_clients = row.count("output_tokens"), n_clients_of(row)
+    most = n_clients * n_tokens / ((ttft_s or 0.0) + (n_tokens - 1) * tpot_s)
+    least = 0.0 if ttft_s is None else most
+    if not least / _MOST_APART <= tokens_per_s <= most * _MOST_APART:
+        raise row.error(
+            "tokens_per_s",
+            f"must agree with the latencies: {n_clients} requests in flight get {'' if least else 'at most '}"
+            f"{most:.4g} tokens/s by them, got {tokens_per_s:g}; which is it?",
+        )
 
 
 def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> None:

@@ -210,7 +210,13 @@ def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]]) -> 
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
-    given = {column.strip() for column in columns}
+    named = [column.strip() for column in columns]
+    given = set(named)
+    twice = [column for column in given if column and named.count(column) > 1]
+    if twice:
+        raise BadInput(
+            f"{path}, line 1: columns must have names of their own, got {min(twice)!r:.40} twice; leave one out"
+        )
     needed, known = list(_NEEDED), list(RESULTS)
     if _OF_PACKAGE in given:
         needed = [_NAMES_OF_PACKAGE.get(name, name) for name in _NEEDED]

@@ -29,6 +29,8 @@ _SCALED = ("linear", "dynamic", "yarn")
 _MOST_SCALED = 2**16
 _SCALED_ALREADY = "Gemma3"
 """Architectures whose positions are scaled ones begin with it: engines leave their factor out [positions]."""
+_CACHES_OF_16_BITS = ("", "none", "auto", "bf16", "bfloat16", "fp16", "float16")
+"""What a config calls keys and values that are not quantised."""
 _DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 """Keys with the number of layers that predict several tokens."""
 
@@ -179,7 +181,7 @@ def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:
     stored, checkpoint = stored_formats(decoder, entry), decoder.checkpoint
     published = checkpoint._replace(
         weights=stored.main.weights,
-        kv_cache=WeightFormat.FP8 if _has_fp8_cache(entry) else WeightFormat.BF16,
+        kv_cache=WeightFormat.FP8 if _has_fp8_cache(decoder.name, entry) else WeightFormat.BF16,
         group_size=stored.main.group_size,
         notes=(*checkpoint.notes, *stored.notes),
     )
@@ -209,9 +211,19 @@ def _max_length(architecture: str, fields: Values) -> int:
     return max(1, int(base * factor))
 
 
-def _has_fp8_cache(entry: Mapping[str, Any]) -> bool:
-    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors."""
+def _has_fp8_cache(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors.
+
+    Raises:
+        UnreadableModel: they are in another format, which is not modelled.
+    """
     scheme = entry.get("kv_cache_scheme")
     if isinstance(scheme, Mapping):
-        return scheme.get("num_bits") == 8 and scheme.get("type") == "float"
-    return str(scheme or entry.get("kv_cache_quant_algo") or "").lower() == "fp8"
+        stored = f"{scheme.get('type', 'int')}{scheme.get('num_bits', 8)}"
+        is_fp8 = stored == "float8"
+    else:
+        stored = str(scheme or entry.get("kv_cache_quant_algo") or "").lower()
+        is_fp8 = stored == "fp8"
+    if not is_fp8 and stored not in _CACHES_OF_16_BITS:
+        raise UnreadableModel(f"keys and values of a checkpoint must be in bf16 or fp8, got {stored:.40} in {name}")
+    return is_fp8

@@ -146,13 +146,18 @@ def _attentions(architecture: str, fields: Values, n_layers: int, max_length: in
 
 def _full(fields: Values) -> Attention:
     n_heads = fields.count("num_attention_heads")
+    n_kv_heads = fields.count("num_key_value_heads", otherwise=n_heads, most=n_heads)
+    if n_heads % n_kv_heads:
+        raise UnreadableModel(
+            f"num_key_value_heads must divide the {n_heads} num_attention_heads, got {n_kv_heads} in {fields.name}"
+        )
     head_size = fields.count("head_dim", otherwise=max(1, fields.count("hidden_size") // n_heads))
     gate_size = 0
     if fields.value("attn_output_gate"):
         gate_size = n_heads * head_size
     return Attention(
         n_heads,
-        fields.count("num_key_value_heads", otherwise=n_heads, most=n_heads),
+        n_kv_heads,
         head_size,
         value_size=_unlike(fields.optional_count("v_head_dim"), head_size),
         gate_size=gate_size,

@@ -146,6 +146,7 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
 
 def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> RecordedProfile:
     """The nodes in a line, each of which passes its outputs to the next; the model's inputs are those of the first."""
+    _check_batch(path, records.nodes, batch_size or 1)
     layers = []
     boundary_bytes: list[float] = [records.nodes[0].input_bytes]
     for node in records.nodes:
@@ -165,6 +166,16 @@ def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> R
             f"{path.name}: it lacks the packed weights of {n_packed} nodes, which count as 0 bytes; give the ONNX file"
         )
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundary_bytes)}, tuple(notes))
+
+
+def _check_batch(path: Path, nodes: Sequence[NodeRecord], batch_size: int) -> None:
+    """Refuse a batch size that is no length of any output; lists of numbers may have no axis of samples."""
+    shapes = [node.output_shape for node in nodes if node.output_shape is not None and len(node.output_shape) > 1]
+    if shapes and not any(batch_size in shape for shape in shapes):
+        raise BadInput(
+            f"{path}: a node must write an axis of the batch size {batch_size}, got {[*shapes[0]]} of the first; give "
+            "the ONNX file, or the batch size at which it ran: --profile B=FILE"
+        )
 
 
 def _nodes(path: Path, events: Sequence[_OrtEvent]) -> Iterator[_Ran]:

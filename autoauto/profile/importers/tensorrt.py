@@ -36,6 +36,10 @@ _BITS = (
 """Bits of an element by what the text of a format has in it; the wider ones first."""
 
 
+_MOST_TIMES_MEAN = 2.01
+"""How far a median may be above a mean: half of the times are no shorter than it. Both are rounded."""
+
+
 class _TrtTime(Struct):
     name: str | None = None
     count: PositiveWhole | None = None
@@ -84,6 +88,7 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
             "--exportLayerInfo=FILE --profilingVerbosity=detailed"
         )
     layers = _layers(details)
+    _check_batch(layers, batch_size or 1, details)
     recorded: list[RecordedLayer] = []
     untimed = []
     for layer, seconds in zip(layers, _of_layers(_seconds(path), layers, path, details), strict=True):
@@ -99,6 +104,19 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
         notes.append(f"{path.name}: {len(untimed)} layers without a time count as 0 s, such as {untimed[0]!r:.80}")
     boundaries = _boundary_bytes(layers, f"{details}: layer")
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(recorded, boundaries)}, tuple(notes))
+
+
+def _check_batch(layers: Sequence[_TrtLayer], batch_size: int, details: Path) -> None:
+    """Refuse a batch size that no input of the engine has an axis for; lists of numbers may have no axis of samples."""
+    written = {tensor.name for layer in layers for tensor in layer.outputs}
+    shapes = [tensor.dimensions for layer in layers for tensor in layer.inputs if tensor.name not in written]
+    shapes = [shape for shape in shapes if len(shape) > 1]
+    if shapes and not any(batch_size in shape for shape in shapes):
+        got = ", ".join(map(str, shapes))
+        raise BadInput(
+            f"{details}: an input must have an axis of the batch size {batch_size}, got {got:.80}; "
+            "give the batch size at which the engine ran: --profile B=FILE"
+        )
 
 
 def _of_layers(
@@ -146,6 +164,12 @@ def _seconds(path: Path) -> dict[str, list[float]]:
         milliseconds = next((value for value in given if value is not None), None)
         if milliseconds is None:
             raise BadInput(f"{where} must have medianMs, averageMs or timeMs; record the profile again")
+        mean_ms = entry.average_ms if entry.average_ms is not None else total_ms
+        if mean_ms is not None and milliseconds > _MOST_TIMES_MEAN * mean_ms:
+            raise BadInput(
+                f"{where}: a median of times is at most twice their mean, got {milliseconds:g} ms and {mean_ms:g} ms; "
+                "which is it?"
+            )
         time_s = number_in(milliseconds / 1e3, f"{where}: the time of a layer in seconds", MAX_S)
         seconds.setdefault(entry.name, []).append(time_s)
     return seconds

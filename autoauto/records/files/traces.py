@@ -60,7 +60,10 @@ def read_trace(path: Path) -> Trace:
     except UnicodeDecodeError:
         raise BadInput(f"a trace must be a text in UTF-8, {path} is none") from None
     read_rows = _json_rows if text.lstrip().startswith("{") else _csv_rows
-    rows = list(islice(read_rows(path, text), MAX_REQUESTS + 1))
+    try:
+        rows = list(islice(read_rows(path, text), MAX_REQUESTS + 1))
+    except csv.Error as error:
+        raise BadInput(f"a trace must be a CSV file, {path} is none: {error}") from None
     if len(rows) > MAX_REQUESTS:
         raise BadInput(f"a trace has at most {MAX_REQUESTS:,} requests, {path} has more; try a part of it")
     arrivals = sorted((row for row in rows if row.n_output > 0), key=lambda row: row.time_s)
@@ -101,11 +104,14 @@ def _content(path: Path) -> bytes:
 
 def _csv_rows(path: Path, text: str) -> Iterator[_Arrival]:
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    names = set(reader.fieldnames or ())
+    named = reader.fieldnames or ()
+    names = set(named)
     columns = next((each for each in _COLUMNS if names.issuperset(each)), None)
     if columns is None:
         forms = "; or ".join(", ".join(each) for each in _COLUMNS)
         raise BadInput(f"{path}, line 1: a trace must have the columns {forms}; or be lines of JSON as Mooncake's")
+    if twice := [name for name in columns if named.count(name) > 1]:
+        raise BadInput(f"{path}, line 1: a trace must have a column of a name, got {twice[0]!r} twice; leave one out")
     for row in reader:
         where = f"{path}, line {reader.line_num}"
         time, n_input, n_output = (str(row[name] or "").strip() for name in columns)
@@ -123,16 +129,22 @@ def _json_rows(path: Path, text: str) -> Iterator[_Arrival]:
         where = f"{path}, line {number}"
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict) or not {"timestamp", "input_length", "output_length"} <= row.keys():
             raise BadInput(f"{where}: a line must have timestamp, input_length and output_length, as Mooncake's")
         blocks = row.get("hash_ids") or ()
         if not isinstance(blocks, list | tuple) or not all(isinstance(block, int | str) for block in blocks):
             raise BadInput(f"{where}: hash_ids must be a list of numbers, got {blocks!r:.40}")
+        n_input = _count(where, "input_length", str(row["input_length"]), 1)
+        if (len(blocks) - 1) * BLOCK_TOKENS >= n_input:
+            raise BadInput(
+                f"{where}: hash_ids must be one for every {BLOCK_TOKENS} tokens of the prompt, as Mooncake's, got "
+                f"{len(blocks)} for {n_input:,}; leave them out, or join those of smaller blocks"
+            )
         yield _Arrival(
             _seconds(where, "timestamp", str(row["timestamp"])) / 1e3,
-            _count(where, "input_length", str(row["input_length"]), 1),
+            n_input,
             _count(where, "output_length", str(row["output_length"]), 0),
             tuple(blocks),
         )

@@ -54,6 +54,21 @@ def test_what_does_not_fit_names_the_missing_bytes(run_cli: RunCli, model: str) 
     assert printed["excess_bytes"] > 0
 
 
+def test_a_trace_with_a_request_that_is_too_long_is_refused(run_cli: RunCli, tmp_path: Path) -> None:
+    model = str(decoder_folder(tmp_path / "short", max_position_embeddings=1024))
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time_s,input_tokens,output_tokens\n" + "".join(f"{i},100,10\n" for i in range(9)) + "9,2000,10\n")
+    code, _, err = run_cli("predict", model, "--target", "gpu", "--cluster", "h100_sxm-1", "--trace", str(trace))
+    assert code == 2
+    assert "short has 1,024 positions, got 2,000 input tokens and 10 output tokens" in err
+
+
+@pytest.mark.parametrize("option", ["--tensor-parallel", "--attention-data-parallel"])
+def test_a_group_of_no_gpus_is_refused(run_cli: RunCli, model: str, option: str) -> None:
+    code, _, err = run_cli("search", model, "--target", "gpu", "--cluster", "h100_sxm-2", option, "0", "--dry-run")
+    assert (code, f"{option.strip('-').replace('-', '_')} must be at least 1, got 0" in err) == (2, True)
+
+
 def test_search_prints_the_best_with_its_engine_and_latencies(run_cli: RunCli, model: str, tmp_path: Path) -> None:
     storage = ("--storage", f"sqlite:///{tmp_path}/trials.db")
     command = ("search", model, "--target", "gpu", "--cluster", "l40s-3", *REQUESTS, *storage, "--json")

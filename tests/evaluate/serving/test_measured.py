@@ -243,6 +243,7 @@ def test_a_bad_row_is_refused_in_a_line_that_names_it(tmp_path: Path, line: str,
             COLUMNS.replace(",tpot_s,tokens_per_s", "").encode(),
             "line 1: measured rows must have one of the columns tpot_s",
         ),
+        (f"{COLUMNS},tpot_s".encode(), "line 1: columns must have names of their own, got 'tpot_s' twice"),
         (COLUMNS.encode(), "must have a row below its columns, got none"),
         (b"\xff\xfe\x00", "must be a CSV file in UTF-8"),
         (None, "must be in a file that can be read, got .*: No such file"),
@@ -254,3 +255,30 @@ def test_a_file_that_is_no_table_of_rows_is_refused(tmp_path: Path, content: byt
         path.write_bytes(content)
     with pytest.raises(BadInput, match=problem):
         read_rows(path)
+
+
+OF_ALL = f"{COLUMNS},ttft_s,n_requests"
+
+
+@pytest.mark.usefixtures("package")
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        ("16,512,128,0.01,,", None),
+        ("16,512,128,0.01,1500,0.1,", None),
+        ("16,512,128,0.01,5000,,", "column tokens_per_s: .*: 16 requests in flight get at most 1613 tokens/s by them"),
+        (
+            "16,512,128,0.01,100,0.1,",
+            "column tokens_per_s: .* 16 requests in flight get 1495 tokens/s by them, got 100",
+        ),
+        ("16,512,128,0.1,,0.01,", "column ttft_s: the first token must take .*, got 0.01 s and a TPOT of 0.1 s"),
+        ("16,512,128,0.01,,,400", "column n_requests: must be empty where batch_size is given"),
+    ],
+)
+def test_columns_of_a_row_must_not_contradict_each_other(tmp_path: Path, cells: str, problem: str | None) -> None:
+    given = row(tmp_path / "rows.csv", f"Qwen3-8B,vllm,h100_sxm,bf16,1,1,{cells}", columns=OF_ALL)
+    if problem is None:
+        assert ratio_of(given, QWEN_8B).tpot
+        return
+    with pytest.raises(BadInput, match=problem):
+        ratio_of(given, QWEN_8B)

@@ -32,7 +32,11 @@ FORMATS = {
         ONNX_RUNTIME.read, RECORDED / "squeezenet.onnxruntime.json", RECORDED / "squeezenet.memory.csv"
     ),
     "torch": Recorded(read_torch_trace, RECORDED / "blocks-32.torch.json"),
-    "tensorrt": Recorded(read_tensorrt, RECORDED / "engine.profile.json", RECORDED / "engine.layers.json"),
+    "tensorrt": Recorded(
+        lambda path, details, _: read_tensorrt(path, details, 8),
+        RECORDED / "engine.profile.json",
+        RECORDED / "engine.layers.json",
+    ),
 }
 
 

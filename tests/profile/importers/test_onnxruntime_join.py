@@ -273,3 +273,5 @@ def test_a_file_is_joined_or_read_as_a_line(tmp_path: Path) -> None:
     assert (line.name, line.batch_sizes) == ("p", (2,))
     assert [layer.forward_s for layer in line.at(2)] == [30e-6, 20e-6]
     assert [layer.temporary_bytes for layer in line.at(2)] == [32 + 64 + 100, 128]
+    with pytest.raises(BadInput, match=r"must write an axis of the batch size 1, got \[2, 8\] of the first"):
+        IMPORTER.read(path, memory, None)

@@ -109,6 +109,16 @@ def test_layers_without_a_time_are_counted_in_a_note(tmp_path: Path) -> None:
         ([{}], {"Layers": []}, r"\[0\] must be a layer with a name, or how often"),
         ([{"name": "a"}], {"Layers": [{"Name": "a"}]}, r"\[0\] must have medianMs, averageMs or timeMs"),
         ([{"name": "a", "medianMs": -1}], {"Layers": [{"Name": "a"}]}, r"\[0\]: the time of a layer .* from 0"),
+        (
+            [{"name": "a", "averageMs": 1, "medianMs": 10}],
+            {"Layers": [{"Name": "a"}]},
+            r"\[0\]: a median of times is at most twice their mean, got 10 ms and 1 ms",
+        ),
+        (
+            [{"name": "a", "averageMs": 1}],
+            {"Layers": [{"Name": "a", "Inputs": [{"Name": "x", "Dimensions": [8, 3], "Format/Datatype": "FP32"}]}]},
+            r"an input must have an axis of the batch size 1, got \[8, 3\]; give the batch size",
+        ),
         ({"count": 1}, {"Layers": []}, "the top level must be a list"),
         (
             [],

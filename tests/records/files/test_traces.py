@@ -87,6 +87,13 @@ def test_a_compressed_file_is_the_same_trace_and_other_content_another(tmp_path:
         ("time_s,input_tokens,output_tokens\n1,2\n", "line 2, output_tokens: must be a whole number"),
         ('{"timestamp": 1}\n', "line 1: a line must have timestamp, input_length and output_length"),
         ('{"timestamp": 1, "input_length": 1, "output_length": 1, "hash_ids": 3}\n', "hash_ids must be a list"),
+        (
+            '{"timestamp": 1, "input_length": 1024, "output_length": 1, "hash_ids": [1, 2, 3]}\n',
+            "line 1: hash_ids must be one for every 512 tokens of the prompt, .* got 3 for 1,024",
+        ),
+        ("time_s,input_tokens,output_tokens,time_s\n1,2,3,4\n", "line 1: .* got 'time_s' twice"),
+        ('{"timestamp": ' + "[" * 100_000 + "\n", "line 1: a line must have timestamp"),
+        (f"time_s,input_tokens,output_tokens\n1,2,{'3' * 200_000}\n", "a trace must be a CSV file, .*: field larger"),
         ("{not json\n", "line 1: a line must have timestamp"),
     ],
 )
