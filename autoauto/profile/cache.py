@@ -329,9 +329,8 @@ def subject_of(
     """
     any_size = replace(options, batch_size=1, session=options.session.common)
     where = target.depends_on(device, any_size)
-    content = RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where
-    if not alone:
-        content = *content, "in model"  # type: ignore[assignment]
+    kind = () if alone else ("in model",)
+    content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where, *kind)
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 

@@ -152,7 +152,7 @@ def test_weights_that_are_packed_are_noted_in_a_line(record: Record, second: str
     graph = onnx.helper.make_graph(nodes, "packed", ports[:1] if packed else ports[:2], ports[2:], weights)
     path = tmp_path / "packed.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
-    profiled = profiled_model(files(record(path)), None, Precision.FP32)
+    profiled = profiled_model(files(f"64={record(path)}"), None, Precision.FP32)
     notes = " ".join(profiled.target.recorded.notes)
     assert ("lacks the packed weights of 1 nodes, which count as 0 bytes" in notes) is packed
 

@@ -52,7 +52,7 @@ def loaded(statement: str, root: Path, **environment: str) -> tuple[int, set[str
         (MAIN.format(words=["--version"]), 15, set()),
         (MAIN.format(words=["models", "--json"]), 45, {"numpy"} | OF_PLUGINS),
         (MAIN.format(words=["models"]), 45, {"numpy", "rich"} | OF_PLUGINS),
-        (MAIN.format(words=["clusters", "--target", "ipu", "--json"]), 96, {"msgspec", "numpy"} | OF_PLUGINS),
+        (MAIN.format(words=["clusters", "--target", "ipu", "--json"]), 97, {"msgspec", "numpy"} | OF_PLUGINS),
     ],
 )
 def test_a_command_loads_no_library_that_it_does_not_need(

@@ -294,11 +294,11 @@ def _check_agreement(row: Row, measured: Measured) -> None:
         return
     n_tokens, n_clients = row.count("output_tokens"), n_clients_of(row)
     most = n_clients * n_tokens / ((ttft_s or 0.0) + (n_tokens - 1) * tpot_s)
-    least = 0.0 if ttft_s is None else most
-    if not least / _MOST_APART <= tokens_per_s <= most * _MOST_APART:
+    fewest = 0.0 if ttft_s is None else most
+    if not fewest / _MOST_APART <= tokens_per_s <= most * _MOST_APART:
         raise row.error(
             "tokens_per_s",
-            f"must agree with the latencies: {n_clients} requests in flight get {'' if least else 'at most '}"
+            f"must agree with the latencies: {n_clients} requests in flight get {'' if fewest else 'at most '}"
             f"{most:.4g} tokens/s by them, got {tokens_per_s:g}; which is it?",
         )
 
