@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from autoauto.engines.registry import engine_named
 from autoauto.engines.rules import GroupSplit
@@ -304,22 +303,11 @@ def _model(serving: Serving, source: Described, product: WeightFormat, experts: 
 
         if stored.specification:
             return EngineHandle(stored.specification)
-        with temporary_folder(_TEMPORARY) as folder, _yaml_read_in_c():
+        with temporary_folder(_TEMPORARY) as folder:
             (folder / "config.json").write_text(config, encoding="utf-8")
             return EngineHandle.compile(str(folder), serving.system, kernels, **options)
 
     return KernelModel(stored, opened)
-
-
-@contextmanager
-def _yaml_read_in_c() -> Iterator[None]:
-    """Let the package read its YAML, which takes most of the time of a compilation, by libyaml where that is there."""
-    reader = yaml.SafeLoader
-    yaml.SafeLoader = getattr(yaml, "CSafeLoader", reader)
-    try:
-        yield
-    finally:
-        yaml.SafeLoader = reader
 
 
 @cache
