@@ -148,6 +148,11 @@ class Deployment:
         return SessionOptions(session.group_size, session)
 
     @property
+    def recomputes(self) -> bool:
+        """True if any stage computes its forward pass again for the backward pass."""
+        return self.knobs.mode.recomputes_all or any(stage.recomputes for stage in self.plan.stages)
+
+    @property
     def packages(self) -> str:
         """The packages that pip installs for the runtimes of all stages, quoted for a shell."""
         sessions: list[Session] = []

@@ -204,8 +204,7 @@ def _not_in_the_files(deployment: Deployment, exporter: Exporter) -> Iterator[st
     if states and not on_chip:
         optimizer += ", with its state in streaming memory"
     yield f"The plan counts the memory of the optimizer {optimizer}, which the files do not set."
-    recomputes = knobs.mode.recomputes_all or any(stage.recomputes for stage in deployment.plan.stages)
-    if recomputes and not exporter.sets_recompute:
+    if deployment.recomputes and not exporter.sets_recompute:
         yield (
             "Stages of the plan compute activations again in the backward pass. The files do not say so: switch it on\n"
             "in the runtime, or stages need more memory than planned."

@@ -69,11 +69,6 @@ def io_tiles(deployment: Deployment, runtime: str, most: int = MAX_IO_TILES) -> 
     return n
 
 
-def recomputes(deployment: Deployment) -> bool:
-    """True if any stage recomputes: the runtimes have one switch for all stages."""
-    return deployment.knobs.mode.recomputes_all or any(stage.recomputes for stage in deployment.plan.stages)
-
-
 def batches_per_step(deployment: Deployment) -> int:
     """Micro-batches of an inference step of one replica; a pipeline takes at least as many as it has stages."""
     return FILLS_A_STEP * len(deployment.plan.stages)

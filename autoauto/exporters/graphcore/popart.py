@@ -24,7 +24,6 @@ from autoauto.exporters.graphcore.ipu_plan import (
     n_ipus,
     not_run,
     proportions,
-    recomputes,
 )
 from autoauto.exporters.onnx_stages import equals_whole_model, save_whole
 from autoauto.graph.onnx_file import first_line
@@ -209,7 +208,7 @@ def _options(deployment: Deployment) -> Iterator[str]:
     if n_io_tiles := io_tiles(deployment, RUNTIME):
         yield f"options.numIOTiles = {n_io_tiles}"
         yield "options.enableExplicitIR(True)  # loops and copies that can overlap"
-    if recomputes(deployment):
+    if deployment.recomputes:
         kind = "Pipeline" if pipelined else "RecomputeAll"
         yield f"options.autoRecomputation = popart.RecomputationType.{kind}"
     yield "return options"

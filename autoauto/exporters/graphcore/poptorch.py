@@ -22,7 +22,6 @@ from autoauto.exporters.graphcore.ipu_plan import (
     n_ipus,
     not_run,
     proportions,
-    recomputes,
 )
 from autoauto.graph.blocks import module_of_scopes
 from autoauto.records.costs.stash import stash_of
@@ -202,7 +201,7 @@ def _options(deployment: Deployment) -> Iterator[str]:
     if knobs.training:
         yield f"options.Training.gradientAccumulation({knobs.mode.n_micro_batches})"
         recomputation = RECOMPUTE_NOTHING
-        if recomputes(deployment):
+        if deployment.recomputes:
             recomputation = RECOMPUTE_STAGES if len(stages) > 1 else RECOMPUTE_ALL
         yield f'options._Popart.set("autoRecomputation", {recomputation})'
     else:

@@ -20,7 +20,6 @@ from autoauto.exporters.graphcore.ipu_plan import (
     n_ipus,
     not_run,
     proportions,
-    recomputes,
 )
 from autoauto.records.errors import BadInput
 
@@ -105,7 +104,7 @@ def _config(deployment: Deployment) -> Iterator[str]:
         yield f"config.io_tiles.num_io_tiles = {n_io_tiles}"
         yield "config.io_tiles.place_ops_on_io_tiles = True"
     if deployment.knobs.training:
-        yield f"config.allow_recompute = {recomputes(deployment)}"
+        yield f"config.allow_recompute = {deployment.recomputes}"
     yield "return config"
 
 
