@@ -1,4 +1,4 @@
-"""Whether recorded shapes have an axis of the batch size that a profile is said to be of: `batch_note`."""
+"""Compare the batch size that is given for a profile with the shapes in it: `batch_note`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from autoauto.records.errors import BadInput
 
 
 def batch_note(shapes: Iterable[Sequence[int]], batch_size: int, path: Path, must: str, hint: str) -> tuple[str, ...]:
-    """A note on the batch size where the shapes leave it open; nothing where most have an axis of it.
+    """A note on the batch size where the shapes leave it open; none where most of them have an axis of it.
 
-    Not every model has an axis of samples, so only shapes that agree on another first axis contradict the batch size.
-    Lists of numbers may have no axis of samples: they say nothing.
+    Not every model has an axis of samples, so shapes contradict a batch size only where all begin with another length.
+    Shapes of one axis are left out: they need not have one of samples.
 
     Args:
         shapes: of the tensors that pass between layers.
-        batch_size: that the profile is said to be of.
+        batch_size: given for the profile.
         path: of the file with the shapes.
         must: the beginning of the error, up to the batch size.
         hint: the end of the error, after the first shape.
@@ -24,10 +24,10 @@ def batch_note(shapes: Iterable[Sequence[int]], batch_size: int, path: Path, mus
     Raises:
         BadInput: all shapes begin with one other length, and fewer than half have an axis of the batch size.
 
-    >>> batch_note([(8, 3), (8, 64)], 8, Path("a.json"), "", ""), batch_note([(8,)], 1, Path("a.json"), "", "")
+    >>> batch_note([(8, 3), (8, 64)], 8, Path("a"), "", ""), batch_note([(8,)], 1, Path("a"), "", "")
     ((), ())
-    >>> batch_note([(128, 768), (12, 128, 128)], 1, Path("a.json"), "", "")
-    ('a.json: batch size 1 is assumed, although 2 of 2 shapes have no axis of it',)
+    >>> batch_note([(128, 768), (12, 128, 128)], 1, Path("a"), "", "")
+    ('a: batch size 1 is assumed, although 2 of 2 shapes have no axis of it',)
     """
     known = [shape for shape in shapes if len(shape) > 1]
     n_without = len(known) - sum(_has_batch_axis(shape, batch_size) for shape in known)

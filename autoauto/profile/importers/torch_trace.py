@@ -84,7 +84,9 @@ class _Inputs(Struct):
     kinds: list[str] = field(name="Input type", default_factory=list)
 
 
-class _Tensor(NamedTuple):
+class _ReadTensor(NamedTuple):
+    """A tensor that an operator reads: its shape, and the type of its elements as C++ names it."""
+
     shape: list[int]
     kind: str
 
@@ -353,14 +355,16 @@ class _Trace:
                 return min(prod(first.shape), MAX_NUMBER) * _BYTES[first.kind]
         return 0
 
-    def _tensors(self, event: _TorchEvent) -> Iterator[_Tensor]:
+    def _tensors(self, event: _TorchEvent) -> Iterator[_ReadTensor]:
         """The tensors that an operator reads; those in lists are left out."""
         inputs = from_plain(_Inputs, event.args, f"{self.path}: {event.name!r:.80}")
         if not inputs.kinds:
             raise BadInput(f"{self.path}: sizes need shapes, got none; profile with record_shapes=True")
         for shape, kind in zip(inputs.shapes, inputs.kinds, strict=False):
             if shape and kind in _BYTES:
-                yield _Tensor(from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"), kind)
+                yield _ReadTensor(
+                    from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"), kind
+                )
 
 
 def _by_thread(events: Iterable[_TorchEvent]) -> dict[str, Events]:
