@@ -576,15 +576,15 @@ def profiles() -> list[Case]:
     recorded = data_dir() / "profiles" / "recorded"
     plan = ("plan", *PROFILED, "--profile")
     cases = []
-    for name, first, second in (
-        ("csv", "blocks.csv", None),
-        ("onnxruntime", "squeezenet.onnxruntime.json", "squeezenet.memory.csv"),
-        ("torch", "blocks-32.torch.json", None),
-        ("tensorrt", "engine.profile.json", "engine.layers.json"),
+    for name, size, first, second in (
+        ("csv", "", "blocks.csv", None),
+        ("onnxruntime", "", "squeezenet.onnxruntime.json", "squeezenet.memory.csv"),
+        ("torch", "32=", "blocks-32.torch.json", None),
+        ("tensorrt", "8=", "engine.profile.json", "engine.layers.json"),
     ):
         files = {file: small_trace((recorded / file).read_bytes()) for file in (first, second) if file}
-        details = ("--profile-details", second) if second else ()
-        cases.append(Case((*plan, first, "--profile-format", name, *details), files))
+        details = ("--profile-details", f"{size}{second}") if second else ()
+        cases.append(Case((*plan, f"{size}{first}", "--profile-format", name, *details), files))
     keras = {name: json.dumps(content).encode() for name, content in _auto_pipeline_files().items()}
     cases.append(Case(("plan", "--model-info", "model.json", "--cluster-info", "cluster.json"), keras))
     return cases

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from keyword import iskeyword
-from math import inf, isnan
+from math import inf, isfinite, isnan
 from typing import NamedTuple
 
 from autoauto.records.costs.traffic.percentiles import PERCENTS
@@ -209,12 +209,29 @@ def _check_number(node: ast.AST, text: str, depth: int) -> None:
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         _check_number(node.left, text, depth + 1)
         _check_number(node.right, text, depth + 1)
+        _check_constant(node, text)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         _check_number(node.operand, text, depth + 1)
     elif isinstance(node, ast.Name):
         _check_name(node.id, text)
     elif not (isinstance(node, ast.Constant) and _is_number(node.value)):
         raise _bad(text, f"{_shown(node)} is neither a number nor a sum, product or quotient of numbers")
+
+
+def _check_constant(node: ast.BinOp, text: str) -> None:
+    """Refuse what has no finite value whatever the names are: with it no configuration, or every one, would hold."""
+    if isinstance(node.op, ast.Div) and _constant(node.right) == 0:
+        raise _bad(text, f"{_shown(node)} divides by 0")
+    value = _constant(node)
+    if value is not None and not isfinite(value):
+        raise _bad(text, f"{_shown(node)} is no finite number")
+
+
+def _constant(node: ast.expr) -> float | None:
+    """The value of an expression without names; None with names."""
+    if any(isinstance(part, ast.Name) for part in ast.walk(node)):
+        return None
+    return _number(node, {})
 
 
 def _is_number(value: object) -> bool:

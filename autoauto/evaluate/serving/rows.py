@@ -2,7 +2,8 @@
 
 `rows_of_study` makes such rows of what a search measured on engines.
 
-Columns in any order, others are not read:
+Columns in any order, separated by commas, semicolons or tabs; with the latter two a number may have a decimal comma.
+Others than these are not read:
 
     model               a bundled name, or the folder of a config
     engine              one of `ENGINES`
@@ -33,11 +34,13 @@ import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.records.errors import BadInput
+from autoauto.records.files.csv import decimal_point, separator_of
 
 if TYPE_CHECKING:
     from autoauto.space.engine_measurements import EngineMeasurements
@@ -190,9 +193,11 @@ def read_rows(path: Path) -> list[Row]:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            rows = [_row(path, reader.line_num, cells) for cells in reader]
-            columns = tuple(reader.fieldnames or ())
+            text = file.read()
+        separator = separator_of(text)
+        reader = csv.DictReader(StringIO(text, newline=""), restval="", delimiter=separator)
+        rows = [_row(path, reader.line_num, cells, decimal_comma=separator != ",") for cells in reader]
+        columns = tuple(reader.fieldnames or ())
     except OSError as error:
         raise BadInput(f"measured rows must be in a file that can be read, got {path}: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
@@ -203,10 +208,13 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]]) -> Row:
+def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]], *, decimal_comma: bool) -> Row:
     if None in cells:
         raise BadInput(f"{path}, line {line}: a row must have a cell for every column, got more")
-    return Row(path, line, {str(name).strip(): str(cell).strip() for name, cell in cells.items()})
+    stripped = {str(name).strip(): str(cell).strip() for name, cell in cells.items()}
+    if decimal_comma:
+        stripped = {name: decimal_point(cell) for name, cell in stripped.items()}
+    return Row(path, line, stripped)
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:

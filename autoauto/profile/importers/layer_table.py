@@ -25,6 +25,7 @@ from autoauto.profile.importers.recorded import (
     read_text,
 )
 from autoauto.records.errors import BadInput
+from autoauto.records.files.csv import decimal_point, separator_of
 from autoauto.records.files.fields import MAX_NUMBER
 
 _NEEDED = ("name", "forward_s", "output_bytes")
@@ -71,10 +72,9 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
 def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
     """The names of the columns, and the rows below them."""
     text = read_text(path, _WHAT)
-    header = text.lstrip().partition("\n")[0]
-    delimiter = max(",;\t", key=header.count)  # names of columns have none of them
-    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    lines = _lines(path, reader, decimal_comma=delimiter != ",")
+    separator = separator_of(text)
+    reader = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=True)
+    lines = _lines(path, reader, decimal_comma=separator != ",")
     line, columns = next(lines, (1, []))
     columns = [name.strip().lower() for name in columns]
     for name in _NEEDED:
@@ -97,7 +97,7 @@ def _lines(path: Path, reader: csv._reader, *, decimal_comma: bool) -> Iterator[
         for row in reader:
             cells = [cell.strip() for cell in row]
             if decimal_comma:  # not in the first column, which has names
-                cells[1:] = [cell.replace(",", ".") for cell in cells[1:]]
+                cells[1:] = map(decimal_point, cells[1:])
             if any(cells):
                 yield reader.line_num, cells
     except csv.Error as error:

@@ -9,14 +9,16 @@ which the last is the bytes that the node allocated for itself.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct
 
+from autoauto.profile.importers.batch_axis import batch_note
 from autoauto.profile.importers.recorded import (
     MAX_S,
     RecordedLayer,
@@ -103,6 +105,10 @@ class _Ran(NamedTuple):
         return self.name, self.node.node_index
 
 
+_NodesOfRun = Counter[tuple[str, str | int]]
+"""How often each node ran in one run, by its identity."""
+
+
 def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     """The nodes of a profile with their median times, the first of several runs left out: it warms up.
 
@@ -127,17 +133,22 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
             "after run()"
         )
     _check_one_size(path, runs)
-    counted = runs[1:] or runs
+    nodes_of_runs = [Counter(each.identity for each in run) for run in runs]
+    complete = _complete(nodes_of_runs)
+    is_complete = [nodes_of_run == complete for nodes_of_run in nodes_of_runs]
+    # The first run warms up: it counts only where no other is complete.
+    counted = list(compress(runs[1:], is_complete[1:])) or list(compress(runs, is_complete))
     allocated = {} if memory is None else _allocated_bytes(memory)
     seconds_of_runs = [_seconds_by_node(run) for run in counted]
     nodes = []
     for number, each in enumerate({each.identity: each for each in counted[-1]}.values()):
-        seconds = median(seconds_of.get(each.identity, 0.0) for seconds_of in seconds_of_runs)
+        seconds = median(seconds_of[each.identity] for seconds_of in seconds_of_runs)
         nodes.append(_record(path, number, each, seconds, allocated.get(each.name, 0)))
-    if len(runs) > 1:
-        notes = [f"{path.name}: times are the median of {len(counted)} runs, without the first, which warms up"]
-    else:
+    if counted[0] is runs[0]:
         notes = [f"{path.name}: times are one run, its first"]
+    else:
+        notes = [f"{path.name}: times are the median of {len(counted)} runs, without the first, which warms up"]
+    notes += _notes_on_incomplete(path, nodes_of_runs, complete)
     providers = sorted({each.node.provider for each in counted[-1]} - {_HOST})
     if providers:
         notes.append(f"{', '.join(providers)} may compute after the host's call, whose time is what the profile has")
@@ -146,7 +157,6 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
 
 def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> RecordedProfile:
     """The nodes in a line, each of which passes its outputs to the next; the model's inputs are those of the first."""
-    _check_batch(path, records.nodes, batch_size or 1)
     layers = []
     boundary_bytes: list[float] = [records.nodes[0].input_bytes]
     for node in records.nodes:
@@ -157,6 +167,7 @@ def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> R
         boundary_bytes.append(node.output_bytes)
     notes = [
         *records.notes,
+        *_batch_note(path, records.nodes, batch_size or 1),
         f"{path.name}: without MODEL the nodes are a line: a stage passes on what its last node writes; give the ONNX "
         "file",
     ]
@@ -168,14 +179,15 @@ def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> R
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundary_bytes)}, tuple(notes))
 
 
-def _check_batch(path: Path, nodes: Sequence[NodeRecord], batch_size: int) -> None:
-    """Refuse a batch size that is no length of any output; lists of numbers may have no axis of samples."""
-    shapes = [node.output_shape for node in nodes if node.output_shape is not None and len(node.output_shape) > 1]
-    if shapes and not any(batch_size in shape for shape in shapes):
-        raise BadInput(
-            f"{path}: a node must write an axis of the batch size {batch_size}, got {[*shapes[0]]} of the first; give "
-            "the ONNX file, or the batch size at which it ran: --profile B=FILE"
-        )
+def _batch_note(path: Path, nodes: Sequence[NodeRecord], batch_size: int) -> tuple[str, ...]:
+    """Refuse a batch size that the outputs contradict; a note where they leave it open."""
+    return batch_note(
+        (node.output_shape for node in nodes if node.output_shape is not None),
+        batch_size,
+        path,
+        "a node must write an axis of the batch size",
+        " of the first; give the ONNX file, or the batch size at which it ran: --profile B=FILE",
+    )
 
 
 def _nodes(path: Path, events: Sequence[_OrtEvent]) -> Iterator[_Ran]:
@@ -193,6 +205,31 @@ def _outermost(events: Iterator[_Ran]) -> Iterator[_Ran]:
         if not (each.start_us < stop_us and end_us <= stop_us):
             yield each
             stop_us = max(stop_us, end_us)
+
+
+def _complete(nodes_of_runs: Sequence[_NodesOfRun]) -> _NodesOfRun:
+    """The nodes of a complete run, each with how often it ran: those of most runs.
+
+    Of several that equally many runs have, those with more different nodes and then with fewer repeated ones.
+    """
+    n_runs = Counter(frozenset(nodes.items()) for nodes in nodes_of_runs)
+
+    def rank(nodes: _NodesOfRun) -> tuple[int, int, int]:
+        return n_runs[frozenset(nodes.items())], len(nodes), -nodes.total()
+
+    return max(nodes_of_runs, key=rank)
+
+
+def _notes_on_incomplete(path: Path, nodes_of_runs: Sequence[_NodesOfRun], complete: _NodesOfRun) -> list[str]:
+    """A note on the runs with other nodes than a complete one, which are left out; none without such runs."""
+    others = [nodes for nodes in nodes_of_runs if nodes != complete]
+    if not others:
+        return []
+    name, _ = next(iter((complete - others[0]) or (others[0] - complete)))
+    return [
+        f"{path.name}: {len(others)} of {len(nodes_of_runs)} runs are left out, since they lack nodes or have some "
+        f"twice, such as {name!r:.80}"
+    ]
 
 
 def _seconds_by_node(run: Sequence[_Ran]) -> dict[tuple[str, str | int], float]:

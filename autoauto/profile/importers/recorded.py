@@ -24,6 +24,11 @@ from autoauto.records.target import Origin, TargetTraits
 
 MAX_S = 1e6
 """Longer times are mistakes of the unit."""
+_MOST_APART = 100
+"""A larger batch takes no less than this part of the time of a smaller one, and no more than these times as much a
+sample: measured profiles are far within both."""
+_NOISE = 0.01
+"""The share of the time of all layers up to which that of one may be noise."""
 _TOO_MANY = 4.0 * MAX_NUMBER  # bytes or cycles; sums of so many are refused when costs are added up
 
 
@@ -84,7 +89,7 @@ class RecordedProfile:
 
     Raises:
         BadInput: there is no layer, a name is no text in one line, all layers of a batch size take no time, or the
-            layers or passes of two batch sizes differ.
+            layers, passes or weights of two batch sizes differ, or their times are too far apart.
     """
 
     name: str
@@ -108,6 +113,9 @@ class RecordedProfile:
         for size, layers in self.layers_at.items():
             if not any(layer.forward_s for layer in layers):
                 raise BadInput(f"{self.name}: some layer must take time, all have 0 s at batch size {size}; correct it")
+        for low, high in pairwise(self.batch_sizes):
+            _check_weights(self, low, high)
+            _check_times(self, low, high)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
@@ -240,6 +248,41 @@ def _between(low: RecordedLayer, high: RecordedLayer, share: float) -> RecordedL
         output_bytes=middle(low.output_bytes, high.output_bytes),
         tied=low.tied or high.tied,
     )
+
+
+def _check_weights(profile: RecordedProfile, low: int, high: int) -> None:
+    """Refuse weights that differ between two batch sizes: between them they would be interpolated."""
+    for layer, other in zip(profile.layers_at[low], profile.layers_at[high], strict=True):
+        if layer.parameter_bytes != other.parameter_bytes:
+            raise BadInput(
+                f"{profile.name}: weights must not depend on the batch size, layer {layer.name!r:.80} has "
+                f"{layer.parameter_bytes:,.0f} bytes at {low} and {other.parameter_bytes:,.0f} at {high}; record one "
+                "model in one precision at both"
+            )
+
+
+def _check_times(profile: RecordedProfile, low: int, high: int) -> None:
+    """Refuse times at two batch sizes that are too far apart, as where those of one have another unit."""
+    for which in ("forward_s", "backward_s"):
+        low_times = [getattr(layer, which) for layer in profile.layers_at[low]]
+        high_times = [getattr(layer, which) for layer in profile.layers_at[high]]
+        low_s, high_s = sum(low_times), sum(high_times)
+        compared = [("all layers", low_s, high_s)]
+        for layer, first, second in zip(profile.layers_at[low], low_times, high_times, strict=True):
+            if first > _NOISE * low_s or second > _NOISE * high_s:  # a small one may be far off by itself
+                compared.append((f"layer {layer.name!r:.80}", first, second))
+        for subject, first, second in compared:
+            if second < first / _MOST_APART:
+                limit = f"1/{_MOST_APART} of that at the smaller one"
+            elif second / high > _MOST_APART * first / low:
+                limit = f"{_MOST_APART} times as much a sample"
+            else:
+                continue
+            more_or_less = "at least" if second < first else "at most"
+            raise BadInput(
+                f"{profile.name}: {which} of {subject} must be {more_or_less} {limit} at a larger batch size, got "
+                f"{first:g} s at batch size {low} and {second:g} s at {high}; correct the unit, or record both again"
+            )
 
 
 def _have_backward(layers: Layers) -> bool:

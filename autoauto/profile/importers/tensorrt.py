@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate
 from math import prod
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from autoauto.profile.importers.batch_axis import batch_note
 from autoauto.profile.importers.importer import Importer
 from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, number_in, with_boundaries
 from autoauto.records.errors import BadInput
@@ -38,6 +40,8 @@ _BITS = (
 
 _MOST_TIMES_MEAN = 2.01
 """How far a median may be above a mean: half of the times are no shorter than it. Both are rounded."""
+_ROUNDED_MS = 1e-4
+"""How far rounding may move a time."""
 
 
 class _TrtTime(Struct):
@@ -80,15 +84,17 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
         batch_size: at which the engine ran; by default 1.
 
     Raises:
-        BadInput: a file is missing or of another form, or they are of different engines.
+        BadInput: a file is missing or of another form, they are of different engines, or one contradicts itself.
     """
     if details is None:
         raise BadInput(
             f"{path} has times only; give the sizes of tensors, too: --profile-details FILE, which trtexec writes with "
             "--exportLayerInfo=FILE --profilingVerbosity=detailed"
         )
-    layers = _layers(details)
-    _check_batch(layers, batch_size or 1, details)
+    listed = _layers(details)
+    _check_dimensions(listed, details)
+    layers = _in_order(listed, details)
+    batch_notes = _batch_note(layers, batch_size or 1, details)
     recorded: list[RecordedLayer] = []
     untimed = []
     for layer, seconds in zip(layers, _of_layers(_seconds(path), layers, path, details), strict=True):
@@ -100,23 +106,82 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
                 parameter_bytes += weights.count * _bits(weights.kind, f"{details}: layer {layer.name!r:.80}") / 8
         recorded.append(RecordedLayer(layer.name, seconds or 0.0, parameter_bytes=parameter_bytes))
     notes = [f"{path.name}: times are medians, or where the file has none averages, of trtexec"]
+    notes += batch_notes
+    if layers != listed:
+        notes.append(f"{details.name}: layers are put in an order in which each reads what earlier ones write")
     if untimed:
         notes.append(f"{path.name}: {len(untimed)} layers without a time count as 0 s, such as {untimed[0]!r:.80}")
     boundaries = _boundary_bytes(layers, f"{details}: layer")
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(recorded, boundaries)}, tuple(notes))
 
 
-def _check_batch(layers: Sequence[_TrtLayer], batch_size: int, details: Path) -> None:
-    """Refuse a batch size that no input of the engine has an axis for; lists of numbers may have no axis of samples."""
-    written = {tensor.name for layer in layers for tensor in layer.outputs}
-    shapes = [tensor.dimensions for layer in layers for tensor in layer.inputs if tensor.name not in written]
-    shapes = [shape for shape in shapes if len(shape) > 1]
-    if shapes and not any(batch_size in shape for shape in shapes):
-        got = ", ".join(map(str, shapes))
+def _batch_note(layers: Sequence[_TrtLayer], batch_size: int, details: Path) -> tuple[str, ...]:
+    """Refuse a batch size that the tensors of an engine contradict; a note where they leave it open."""
+    writers = _writers(layers)
+    inputs: dict[str, list[int]] = {}
+    others: dict[str, list[int]] = {}
+    for layer in layers:
+        for tensor in (*layer.inputs, *layer.outputs):
+            shapes = others if tensor.name in writers else inputs
+            shapes[tensor.name] = tensor.dimensions
+    if all(len(shape) < 2 for shape in inputs.values()):  # no samples, or each is a number
+        return ()
+    return batch_note(
+        [*inputs.values(), *others.values()],
+        batch_size,
+        details,
+        "an input must have an axis of the batch size",
+        "; give the batch size at which the engine ran: --profile B=FILE",
+    )
+
+
+def _writers(layers: Sequence[_TrtLayer]) -> dict[str, list[int]]:
+    """The layers that write every tensor, by its name; the parts of a concatenation have one name."""
+    writers: dict[str, list[int]] = {}
+    for index, layer in enumerate(layers):
+        for tensor in layer.outputs:
+            writers.setdefault(tensor.name, []).append(index)
+    return writers
+
+
+def _check_dimensions(layers: Sequence[_TrtLayer], details: Path) -> None:
+    """Refuse a tensor that has other dimensions where it is read than where it is written, or read elsewhere."""
+    writers = _writers(layers)
+    known: dict[str, list[int]] = {}
+    for layer in layers:
+        for tensor in (*layer.outputs, *layer.inputs):
+            if len(writers.get(tensor.name, ())) > 1:  # each may write a part
+                continue
+            dimensions = known.setdefault(tensor.name, tensor.dimensions)
+            if dimensions != tensor.dimensions:
+                raise BadInput(
+                    f"{details}: a tensor must have the same dimensions in all layers, {tensor.name!r:.80} has "
+                    f"{dimensions!s:.60} and {tensor.dimensions!s:.60}, the latter in layer {layer.name!r:.80}; write "
+                    "the file again for one engine"
+                )
+
+
+def _in_order(layers: Sequence[_TrtLayer], details: Path) -> list[_TrtLayer]:
+    """The layers, each behind those that write what it reads; as they are listed where that is such an order."""
+    writers = _writers(layers)
+    before: dict[int, set[int]] = {}  # by layer, those that write what it reads
+    is_ordered = True
+    for index, layer in enumerate(layers):
+        before[index] = set()
+        for tensor in layer.inputs:
+            before[index].update(writers.get(tensor.name, ()))
+            is_ordered = is_ordered and min(writers.get(tensor.name, (index,))) <= index
+        before[index].discard(index)  # it may change a tensor
+    if is_ordered:
+        return list(layers)
+    try:
+        return [layers[index] for index in TopologicalSorter(before).static_order()]
+    except CycleError as error:
+        names = " and ".join(f"{layers[index].name!r:.60}" for index in error.args[1][:2])
         raise BadInput(
-            f"{details}: an input must have an axis of the batch size {batch_size}, got {got:.80}; "
-            "give the batch size at which the engine ran: --profile B=FILE"
-        )
+            f"{details}: a layer must read what earlier ones write, got a circle through {names}; write the file "
+            "again for one engine"
+        ) from None
 
 
 def _of_layers(
@@ -151,7 +216,7 @@ def _of_layers(
 def _seconds(path: Path) -> dict[str, list[float]]:
     """The times of the layers of every name."""
     entries = from_plain(list[_TrtTime], read_json(path), str(path))
-    count = next((entry.count for entry in entries if entry.count), 1)
+    count = next((entry.count for entry in entries if entry.count), None)
     seconds: dict[str, list[float]] = {}
     for number, entry in enumerate(entries):
         where = f"{path}: [{number}]"
@@ -159,20 +224,38 @@ def _seconds(path: Path) -> dict[str, list[float]]:
             if entry.count is None:
                 raise BadInput(f"{where} must be a layer with a name, or how often the engine ran; correct it there")
             continue
-        total_ms = None if entry.time_ms is None else entry.time_ms / count
-        given = (entry.median_ms, entry.average_ms, total_ms)
+        share_ms = None  # of one of all runs
+        if entry.time_ms is not None and count is not None:
+            share_ms = entry.time_ms / count
+        given = (entry.median_ms, entry.average_ms, share_ms)
         milliseconds = next((value for value in given if value is not None), None)
+        if milliseconds is None and entry.time_ms is not None:
+            raise BadInput(
+                f'{where}: timeMs is that of all runs, and the file must say how many they were, as {{"count": 100}}; '
+                "record the profile again"
+            )
         if milliseconds is None:
             raise BadInput(f"{where} must have medianMs, averageMs or timeMs; record the profile again")
-        mean_ms = entry.average_ms if entry.average_ms is not None else total_ms
+        mean_ms = entry.average_ms if entry.average_ms is not None else share_ms
         if mean_ms is not None and milliseconds > _MOST_TIMES_MEAN * mean_ms:
             raise BadInput(
                 f"{where}: a median of times is at most twice their mean, got {milliseconds:g} ms and {mean_ms:g} ms; "
                 "which is it?"
             )
+        if entry.average_ms is not None and share_ms is not None and _are_apart(entry.average_ms, share_ms):
+            raise BadInput(
+                f"{where}: averageMs must be timeMs divided by the count, got {entry.average_ms:g} ms and "
+                f"{entry.time_ms:g} / {count} = {share_ms:g} ms; which is it?"
+            )
         time_s = number_in(milliseconds / 1e3, f"{where}: the time of a layer in seconds", MAX_S)
         seconds.setdefault(entry.name, []).append(time_s)
     return seconds
+
+
+def _are_apart(first_ms: float, second_ms: float) -> bool:
+    """True if two figures of one mean are further apart than rounding makes them."""
+    low, high = sorted((first_ms, second_ms))
+    return high > _MOST_TIMES_MEAN * low + _ROUNDED_MS
 
 
 def _layers(path: Path) -> list[_TrtLayer]:

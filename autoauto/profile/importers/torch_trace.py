@@ -23,8 +23,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
 from operator import attrgetter, itemgetter
 from pathlib import Path
@@ -33,6 +34,7 @@ from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct, field
 
+from autoauto.profile.importers.batch_axis import batch_note
 from autoauto.profile.importers.importer import Importer
 from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedProfile, with_boundaries
 from autoauto.records.errors import BadInput
@@ -75,11 +77,18 @@ class _TorchTrace(Struct):
     events: list[_TorchEvent] = field(name="traceEvents")
 
 
-class _Tensors(Struct):
+class _Inputs(Struct):
     """The inputs of an operator, where shapes were recorded; those of lists of tensors are nested."""
 
     shapes: list[Any] = field(name="Input Dims", default_factory=list)
     kinds: list[str] = field(name="Input type", default_factory=list)
+
+
+class _ReadTensor(NamedTuple):
+    """A tensor that an operator reads: its shape, and the type of its elements as C++ names it."""
+
+    shape: list[int]
+    kind: str
 
 
 class _Allocation(Struct):
@@ -107,7 +116,8 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
     """The blocks of a trace with the medians of all runs but the first, which warms up.
 
     Raises:
-        BadInput: it is no such trace, has no blocks or shapes, or not all blocks ran equally often.
+        BadInput: it is no such trace, has no blocks or shapes, is of another batch size, or not all blocks ran equally
+            often.
     """
     if details is not None:
         raise BadInput(f"a trace of PyTorch is one file, got --profile-details {details} too; leave it out")
@@ -117,6 +127,13 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
     for name, blocks in blocks_of.items():
         _check_one_size(trace, name, blocks)
     n_runs = len(next(iter(blocks_of.values())))
+    batch_notes = batch_note(
+        (trace.input_shape(blocks[-1]) for blocks in blocks_of.values()),
+        batch_size or 1,
+        path,
+        "a block must read an axis of the batch size",
+        " of the first; give the batch size of the trace: --profile B=FILE",
+    )
     layers: list[RecordedLayer] = []
     boundaries: list[float] = []
     for name, blocks in blocks_of.items():
@@ -136,7 +153,8 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
                 temporary_bytes=middle.temporary_bytes,
             )
         )
-    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, trace.notes(n_runs))
+    notes = (*trace.notes(n_runs), *batch_notes)
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, notes)
 
 
 class _Level(NamedTuple):
@@ -319,17 +337,34 @@ class _Trace:
                 peak = max(peak, remaining)
         return max(remaining, 0), peak
 
+    def input_shape(self, block: _TorchEvent) -> list[int]:
+        """The shape of the first tensor that a block reads and that is no table of an embedding; empty without one."""
+        for event in _within(self.operators.get(str(block.tid), ()), block.ts, block.stop):
+            tensors = self._tensors(event)
+            # The first tensor of an embedding is its weight, the second has the indices of the samples.
+            first = next(islice(tensors, "embedding" in event.name, None), None)
+            if first is not None:
+                return first.shape
+        return []
+
     def _first_tensor(self, events: Iterable[_TorchEvent]) -> int:
         """Bytes of the first tensor that one of these operators reads; 0 if there is none."""
         for event in events:
-            tensors = from_plain(_Tensors, event.args, f"{self.path}: {event.name!r:.80}")
-            if not tensors.kinds:
-                raise BadInput(f"{self.path}: sizes need shapes, got none; profile with record_shapes=True")
-            for shape, kind in zip(tensors.shapes, tensors.kinds, strict=False):
-                if shape and kind in _BYTES:
-                    n_elements = prod(from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"))
-                    return min(n_elements, MAX_NUMBER) * _BYTES[kind]
+            first = next(self._tensors(event), None)
+            if first is not None:
+                return min(prod(first.shape), MAX_NUMBER) * _BYTES[first.kind]
         return 0
+
+    def _tensors(self, event: _TorchEvent) -> Iterator[_ReadTensor]:
+        """The tensors that an operator reads; those in lists are left out."""
+        inputs = from_plain(_Inputs, event.args, f"{self.path}: {event.name!r:.80}")
+        if not inputs.kinds:
+            raise BadInput(f"{self.path}: sizes need shapes, got none; profile with record_shapes=True")
+        for shape, kind in zip(inputs.shapes, inputs.kinds, strict=False):
+            if shape and kind in _BYTES:
+                yield _ReadTensor(
+                    from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"), kind
+                )
 
 
 def _by_thread(events: Iterable[_TorchEvent]) -> dict[str, Events]:

@@ -20,6 +20,10 @@ MAX_TOML_BYTES = 100_000
 MAX_DEPTH = 20
 """Of tables and lists in each other; the deepest that autoauto reads have 3."""
 _TOO_DEEP = f"lists and tables must lie in each other at most {MAX_DEPTH} deep, got more; write fewer dots or brackets"
+MAX_DIGITS = 1_000
+"""Of a whole number: all that are read are within 2**63, longer ones are refused there with their digits."""
+_TOO_LONG = f"a whole number must have at most {MAX_DIGITS:,} digits, got more; correct it there"
+_LONG_NUMBER = re.compile(rf"[+-]?(0x|0o|0b)?[0-9a-fA-F_]{{{MAX_DIGITS},}}")
 _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -101,6 +105,8 @@ def read_toml(path: Path) -> TomlFile:
         raise BadInput(_syntax_message(str(path), text, error)) from None
     if depth_of(table) > MAX_DEPTH:
         raise BadInput(f"{path}: {_TOO_DEEP}")
+    if _has_long_number(table):
+        raise BadInput(_long_number_message(str(path), text))
     return TomlFile(table, str(path), text)
 
 
@@ -117,6 +123,23 @@ def depth_of(document: object) -> int:
         for value in nested:
             level += value.values() if isinstance(value, dict) else value
     return depth
+
+
+def _has_long_number(value: object) -> bool:
+    """True if a value or one in it is a whole number that Python might refuse to write in a message."""
+    if isinstance(value, dict):
+        return any(map(_has_long_number, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_long_number, value))
+    return isinstance(value, int) and abs(value) >= 10**MAX_DIGITS
+
+
+def _long_number_message(path: str, text: str) -> str:
+    number = _LONG_NUMBER.search(text)
+    if number is None:
+        return f"{path}: {_TOO_LONG}"
+    line = text.count("\n", 0, number.start()) + 1
+    return f"{path}, line {line}: {_TOO_LONG}"
 
 
 def line_of(text: str, keys: Sequence[str | int], item: str = "") -> int:
@@ -163,6 +186,8 @@ def _contains(line: str, word: str) -> bool:
 def _syntax_message(path: str, text: str, error: ValueError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return f"{path}: {_TOO_DEEP}"
+    if not isinstance(error, tomllib.TOMLDecodeError):  # the parser leaves this error of a whole number to Python
+        return _long_number_message(path, text)
     position = _POSITION.search(str(error))
     if position is None:
         return f"{path}: the file must be TOML: {str(error)[:200]}"

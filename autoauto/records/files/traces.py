@@ -5,7 +5,8 @@
     plain      time_s,input_tokens,output_tokens               seconds
     Mooncake   {"timestamp": ms, "input_length", "output_length", "hash_ids"} a line
 
-The formats are those of [azure-traces], [burstgpt] and [mooncake].
+Cells of the first three are separated by commas, semicolons or tabs; with the latter two a number may have a decimal
+comma. The formats are those of [azure-traces], [burstgpt] and [mooncake].
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace
 from autoauto.records.costs.traffic.prefixes import cached_tokens
 from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
+from autoauto.records.files.csv import decimal_point, separator_of
 
 MAX_REQUESTS = 200_000
 MAX_BYTES = 2**28
@@ -103,7 +105,8 @@ def _content(path: Path) -> bytes:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[_Arrival]:
-    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    separator = separator_of(text)
+    reader = csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=separator != "\t")
     named = reader.fieldnames or ()
     names = set(named)
     columns = next((each for each in _COLUMNS if names.issuperset(each)), None)
@@ -115,6 +118,8 @@ def _csv_rows(path: Path, text: str) -> Iterator[_Arrival]:
     for row in reader:
         where = f"{path}, line {reader.line_num}"
         time, n_input, n_output = (str(row[name] or "").strip() for name in columns)
+        if separator != ",":
+            time, n_input, n_output = map(decimal_point, (time, n_input, n_output))
         yield _Arrival(
             _seconds(where, columns[0], time),
             _count(where, columns[1], n_input, 1),

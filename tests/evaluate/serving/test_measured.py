@@ -257,6 +257,17 @@ def test_a_file_that_is_no_table_of_rows_is_refused(tmp_path: Path, content: byt
         read_rows(path)
 
 
+@pytest.mark.parametrize(("separator", "point"), [(";", "."), (";", ","), ("\t", "."), ("\t", ",")])
+def test_rows_may_be_separated_as_spreadsheets_do(separator: str, point: str, tmp_path: Path) -> None:
+    columns = "model,engine,system,precision,tensor_parallel,batch_size,input_tokens,output_tokens,tpot_s"
+    line = "a.b/c,vllm,h100_sxm,fp8,1,8,512,128,0.0125"
+    (expected,) = read_rows(written(tmp_path / "rows.csv", line, columns=columns))
+    text = line.replace(",", separator).replace("0.0125", f"0{point}0125")
+    (other,) = read_rows(written(tmp_path / "rows.csv", text, columns=columns.replace(",", separator)))
+    assert other == expected
+    assert measured_of(other).tpot_s == 0.0125
+
+
 OF_ALL = f"{COLUMNS},ttft_s,n_requests"
 
 

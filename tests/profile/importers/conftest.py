@@ -31,7 +31,7 @@ FORMATS = {
     "onnxruntime": Recorded(
         ONNX_RUNTIME.read, RECORDED / "squeezenet.onnxruntime.json", RECORDED / "squeezenet.memory.csv"
     ),
-    "torch": Recorded(read_torch_trace, RECORDED / "blocks-32.torch.json"),
+    "torch": Recorded(lambda path, details, _: read_torch_trace(path, details, 32), RECORDED / "blocks-32.torch.json"),
     "tensorrt": Recorded(
         lambda path, details, _: read_tensorrt(path, details, 8),
         RECORDED / "engine.profile.json",

@@ -113,3 +113,39 @@ def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     path.write_bytes(b"name,\xff")
     with pytest.raises(BadInput, match="byte 5: a table of layers is UTF-8 text"):
         read_layer_table(path)
+
+
+SIZES = "name,forward_s,backward_s,parameter_bytes,output_bytes,batch_size\n"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            ["a,1,1,37632,8,1", "a,4,4,1,64,8"],
+            "weights must not depend on the batch size, layer 'a' has 37,632 bytes at 1 and 1 at 8; record one model",
+        ),
+        (
+            ["a,1,1,0,8,1", "a,0.009,1,0,64,8"],
+            "forward_s of all layers must be at least 1/100 of that at the smaller one at a larger batch size, got "
+            "1 s at batch size 1 and 0.009 s at 8; correct the unit",
+        ),
+        (["a,1,1,0,8,1", "a,801,1,0,64,8"], "must be at most 100 times as much a sample .*, got 1 s .* and 801 s at 8"),
+        (["a,1,1,0,8,1", "a,1,0.009,0,64,8"], "backward_s of all layers must be at least 1/100"),
+        (["a,1,1,0,8,1", "b,1,1,0,8,1", "a,1,1,0,64,8", "b,0.001,1,0,64,8"], "forward_s of layer 'b' must be at least"),
+        (["a,1,1,0,8,1", "b,1,1,0,8,1", "a,1,1,0,64,8", "b,0,1,0,64,8"], "forward_s of layer 'b' must be at least"),
+        (["a,1,1,0,8,1", "b,1,1,0,8,1", "a,1,1,0,64,8", "b,900,1,0,64,8"], "forward_s of layer 'b' must be at most"),
+    ],
+)
+def test_batch_sizes_that_contradict_each_other_are_refused(rows: list[str], message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        read_layer_table(table(tmp_path, SIZES + "\n".join(rows)))
+
+
+@pytest.mark.parametrize("times", [("1", "0.011"), ("1", "799"), ("0", "0")])
+def test_times_of_batch_sizes_may_be_far_apart(times: tuple[str, str], tmp_path: Path) -> None:
+    low, high = times
+    rows = f"a,{low},1,5,8,1\nnoise,0.00001,1,5,8,1\na,{high},1,5,64,8\nnoise,0.0000000001,1,5,64,8\n"
+    if low == "0":
+        rows = rows.replace("0.0000000001", "0.00001")
+    assert read_layer_table(table(tmp_path, SIZES + rows)).batch_sizes == (1, 8)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from autoauto.profile.importers.recorded import RecordedProfile
 from autoauto.profile.importers.tensorrt import read_tensorrt
 from autoauto.records.errors import BadInput
 from tests.profile.importers.conftest import RECORDED
@@ -135,6 +136,102 @@ def test_layers_without_a_time_are_counted_in_a_note(tmp_path: Path) -> None:
 def test_files_that_do_not_fit_are_refused(profile: Any, layers: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
         read_tensorrt(write(tmp_path, "profile.json", profile), write(tmp_path, "layers.json", layers))
+
+
+def tensor(name: str, *dimensions: int) -> dict[str, Any]:
+    return {"Name": name, "Dimensions": [*dimensions], "Format/Datatype": "FP32"}
+
+
+def layer(name: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"Name": name, "Inputs": inputs, "Outputs": outputs}
+
+
+def of_layers(folder: Path, *layers: dict[str, Any], batch_size: int | None = None) -> RecordedProfile:
+    """The profile of layers, of which each takes as many milliseconds as its place in the alphabet."""
+    times = [{"name": each["Name"], "medianMs": ord(each["Name"]) - ord("a") + 1} for each in layers]
+    files = write(folder, "profile.json", times), write(folder, "layers.json", {"Layers": layers})
+    return read_tensorrt(*files, batch_size)
+
+
+def test_an_engine_without_an_axis_of_samples_is_read_with_a_note(tmp_path: Path) -> None:
+    scores = layer("a", [tensor("x", 128, 768)], [tensor("scores", 12, 128, 128)])
+    profile = of_layers(tmp_path, scores)
+    assert "layers.json: batch size 1 is assumed, although 2 of 2 shapes have no axis of it" in profile.notes
+    with pytest.raises(BadInput, match=r"must have an axis of the batch size 1, got \[128, 768\]"):
+        of_layers(tmp_path, layer("a", [tensor("x", 128, 768)], [tensor("y", 128, 1, 768), tensor("z", 128, 5)]))
+
+
+CHAIN = [
+    layer(name, [tensor(f"t{i}", 1, 10**i)], [tensor(f"t{i + 1}", 1, 10 ** (i + 1))]) for i, name in enumerate("abc")
+]
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 2, 1)])
+def test_layers_are_put_behind_those_that_write_what_they_read(order: tuple[int, ...], tmp_path: Path) -> None:
+    straight, shuffled = of_layers(tmp_path, *CHAIN), of_layers(tmp_path, *(CHAIN[i] for i in order))
+    assert shuffled.at(1) == straight.at(1)
+    assert [each.output_bytes for each in shuffled.at(1)] == [40, 400, 4000]
+    said = "layers.json: layers are put in an order in which each reads what earlier ones write"
+    assert said in shuffled.notes
+    assert said not in straight.notes
+
+
+def test_parts_of_a_concatenation_are_one_tensor(tmp_path: Path) -> None:
+    both = [
+        *(layer("a", [tensor("x", 1, 4)], [tensor("y", 1, 2)]), layer("b", [tensor("x", 1, 4)], [tensor("y", 1, 3)])),
+        layer("c", [tensor("y", 1, 5)], [tensor("z", 1, 1)]),
+    ]
+    assert of_layers(tmp_path, *both).at(1)[2].input_bytes == 20
+    assert [each.name for each in of_layers(tmp_path, *reversed(both)).at(1)][-1] == "c"
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (
+            [
+                layer("a", [tensor("x", 1, 4)], [tensor("y", 1, 4)]),
+                layer("b", [tensor("y", 1, 4)], [tensor("x", 1, 4)]),
+            ],
+            "a layer must read what earlier ones write, got a circle through '[ab]' and '[ab]'; write the file again",
+        ),
+        (
+            [layer("a", [tensor("x", 1, 4)], [tensor("y", 1, 4)]), layer("b", [tensor("y", 1, 5)], [])],
+            r"the same dimensions in all layers, 'y' has \[1, 4\] and \[1, 5\], the latter in layer 'b'",
+        ),
+        (
+            [layer("a", [tensor("x", 1, 4)], []), layer("b", [tensor("x", 1, 4, 1)], [])],
+            r"the same dimensions in all layers, 'x' has \[1, 4\] and \[1, 4, 1\]",
+        ),
+    ],
+)
+def test_tensors_that_contradict_each_other_are_refused(
+    layers: list[dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        of_layers(tmp_path, *layers)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([{"count": 10}, {"name": "a", "timeMs": 30.0, "averageMs": 0.3}], r"got 0.3 ms and 30 / 10 = 3 ms; which is"),
+        ([{"count": 10}, {"name": "a", "timeMs": 30.0, "averageMs": 30.0}], "averageMs must be timeMs divided by the"),
+        ([{"name": "a", "timeMs": 30.0}], "timeMs is that of all runs, and the file must say how many they were"),
+    ],
+)
+def test_times_that_contradict_each_other_are_refused(
+    entries: list[dict[str, Any]], message: str, tmp_path: Path
+) -> None:
+    files = write(tmp_path, "profile.json", entries), write(tmp_path, "layers.json", {"Layers": [{"Name": "a"}]})
+    with pytest.raises(BadInput, match=message):
+        read_tensorrt(*files)
+
+
+def test_rounded_averages_are_read(tmp_path: Path) -> None:
+    entries = [{"count": 1000}, {"name": "a", "timeMs": 0.04, "averageMs": 0.0001}]
+    files = write(tmp_path, "profile.json", entries), write(tmp_path, "layers.json", {"Layers": [{"Name": "a"}]})
+    assert read_tensorrt(*files).at(1)[0].forward_s == pytest.approx(1e-7)
 
 
 def test_times_alone_do_not_suffice() -> None:

@@ -48,7 +48,7 @@ def test_the_trace_of_three_blocks() -> None:
 
 
 def test_backward_times_are_within_that_of_the_whole_pass() -> None:
-    layers = read_torch_trace(TRACE).at(1)
+    layers = read_torch_trace(TRACE, None, 32).at(32)
     evaluated = [e for e in events() if e["name"].startswith("autograd::engine::evaluate_function: ")]
     assert 0 < sum(layer.backward_s for layer in layers) < sum(e["dur"] for e in evaluated) / 1e6
 
@@ -86,7 +86,7 @@ def test_kernels_of_a_gpu_count_for_the_block_that_launched_them(write: Write) -
         *({**kernel, "ts": 100, "dur": 70, "args": {"correlation": 11}},),
         *({**kernel, "ts": 170, "dur": 30, "args": {"correlation": 12}},),
     ]
-    assert [layer.forward_s for layer in read_torch_trace(write(read)).at(1)] == pytest.approx([70e-6, 30e-6])
+    assert [layer.forward_s for layer in read_torch_trace(write(read), None, 5).at(5)] == pytest.approx([70e-6, 30e-6])
 
 
 def test_an_annotation_around_all_blocks_is_none(write: Write) -> None:
@@ -103,6 +103,32 @@ def test_an_annotation_around_all_blocks_is_none(write: Write) -> None:
 def test_runs_of_several_batch_sizes_are_refused(write: Write) -> None:
     read = [*(block("a", 0, 9), operator(2, 5)), *(block("a", 20, 9), operator(21, 7))]
     with pytest.raises(BadInput, match=r"of one batch size, block 'a' reads .*5, 2.* and .*7, 2.*; record a trace for"):
+        read_torch_trace(write(read))
+
+
+@pytest.mark.parametrize("batch_size", [None, 8, 31, 512])
+def test_a_batch_size_that_no_block_reads_is_refused(batch_size: int | None) -> None:
+    message = rf"must read an axis of the batch size {batch_size or 1}, got \[32, 256\].*--profile B=FILE"
+    with pytest.raises(BadInput, match=message):
+        read_torch_trace(TRACE, None, batch_size)
+
+
+def test_a_batch_size_that_the_shapes_leave_open_is_said(write: Write) -> None:
+    read = [*(block("a", 0, 9), operator(2, 5)), *(block("b", 20, 9), operator(21, 7))]
+    note = "trace.json: batch size 1 is assumed, although 2 of 2 shapes have no axis of it"
+    assert note in read_torch_trace(write(read)).notes
+    assert note not in read_torch_trace(write(read), None, 5).notes
+
+
+def test_the_table_of_an_embedding_has_no_batch_size(write: Write) -> None:
+    """It is the first tensor that the block reads; its indices are those of 8 samples."""
+    args = {"Input Dims": [[30522, 768], [8, 128], []], "Input type": ["float", "long int", "Scalar"]}
+    read = [
+        *(block("words", 0, 9), operator(2, 0, "aten::embedding", args=args)),
+        *(block("a", 20, 9), operator(21, 8), operator(40, 8)),
+    ]
+    assert len(read_torch_trace(write(read), None, 8).at(8)) == 2
+    with pytest.raises(BadInput, match=r"batch size 1, got \[8, 128\]"):
         read_torch_trace(write(read))
 
 

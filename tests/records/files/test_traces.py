@@ -52,6 +52,17 @@ def test_a_plain_trace_has_seconds(tmp_path: Path) -> None:
     assert read_trace(written(tmp_path, PLAIN)).requests.arrival_s.tolist() == [0.0, 0.75]
 
 
+@pytest.mark.parametrize("text", [AZURE, BURST, PLAIN])
+@pytest.mark.parametrize("separator", [";", "\t", "; "])
+@pytest.mark.parametrize("point", [".", ","])
+def test_cells_may_be_separated_as_spreadsheets_do(text: str, separator: str, point: str, tmp_path: Path) -> None:
+    other = text.replace(",", separator).replace(".", point)
+    expected, trace = (read_trace(written(tmp_path, each)).requests for each in (text, other))
+    assert trace.arrival_s.tolist() == expected.arrival_s.tolist()
+    assert trace.input_tokens.tolist() == expected.input_tokens.tolist()
+    assert trace.output_tokens.tolist() == expected.output_tokens.tolist()
+
+
 def test_prompts_of_mooncake_find_the_first_blocks_that_were_seen(tmp_path: Path) -> None:
     rows = [
         {"timestamp": 0, "input_length": 1200, "output_length": 5, "hash_ids": [1, 2, 3]},
