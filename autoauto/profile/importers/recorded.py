@@ -27,6 +27,8 @@ MAX_S = 1e6
 _MOST_APART = 100
 """A larger batch takes no less than this part of the time of a smaller one, and no more than these times as much a
 sample: measured profiles are far within both."""
+_MOST_PRECISIONS = 8
+"""Weights take at most these times as many bytes in one precision as in another: fp32 and int4."""
 _NOISE = 0.01
 """The share of the time of all layers up to which that of one may be noise."""
 _TOO_MANY = 4.0 * MAX_NUMBER  # bytes or cycles; sums of so many are refused when costs are added up
@@ -251,9 +253,10 @@ def _between(low: RecordedLayer, high: RecordedLayer, share: float) -> RecordedL
 
 
 def _check_weights(profile: RecordedProfile, low: int, high: int) -> None:
-    """Refuse weights that differ between two batch sizes: between them they would be interpolated."""
+    """Refuse weights that differ between two batch sizes by more than their precision, which an engine may choose."""
     for layer, other in zip(profile.layers_at[low], profile.layers_at[high], strict=True):
-        if layer.parameter_bytes != other.parameter_bytes:
+        fewer, more = sorted((layer.parameter_bytes, other.parameter_bytes))
+        if more > _MOST_PRECISIONS * fewer:
             raise BadInput(
                 f"{profile.name}: weights must not depend on the batch size, layer {layer.name!r:.80} has "
                 f"{layer.parameter_bytes:,.0f} bytes at {low} and {other.parameter_bytes:,.0f} at {high}; record one "

@@ -149,3 +149,9 @@ def test_times_of_batch_sizes_may_be_far_apart(times: tuple[str, str], tmp_path:
     if low == "0":
         rows = rows.replace("0.0000000001", "0.00001")
     assert read_layer_table(table(tmp_path, SIZES + rows)).batch_sizes == (1, 8)
+
+
+def test_weights_may_have_another_precision_at_another_batch_size(tmp_path: Path) -> None:
+    """An engine for another batch size may choose one, layer by layer."""
+    rows = "a,1,1,40000,8,1\na,4,4,5000,64,8\n"
+    assert read_layer_table(table(tmp_path, SIZES + rows)).batch_sizes == (1, 8)
