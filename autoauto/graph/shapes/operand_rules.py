@@ -1,8 +1,8 @@
 """What operands must be by the definition of an operator, where onnx's inference does not look: `check_operands`.
 
-onnx derives an output from the fewest operands that it needs. A Conv of kernels 1 x 1 whose attribute says 3 x 3, a bias
-of another length than the output, or an index behind the end of an axis pass, and the layer would get numbers that no
-runtime can reach. A rule names the shape that an operand must have, or says in a `ValueError` what contradicts.
+onnx derives an output from the fewest operands that it needs. A Conv of kernels 1 x 1 whose attribute says 3 x 3, a
+bias of another length than the output, or an index behind the end of an axis pass, and the layer would get numbers that
+no runtime can reach. A rule names the shape that an operand must have, or says in a `ValueError` what contradicts.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def gathered(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
 
 
 def gathered_by_element(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
-    """GatherElements and ScatterElements: indices of an axis, as many as there are updates; other axes may be shorter."""
+    """GatherElements and ScatterElements: indices of an axis, and an update for each; other axes may be shorter."""
     shape, indices = needed(operands, 0).shape, needed(operands, 1).shape
     axis = axis_of(node, "axis", 0, shape)
     if len(indices) != len(shape):

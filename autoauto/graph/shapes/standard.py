@@ -48,7 +48,7 @@ def einsum(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
             known = lengths.get(letter, 1)
             if 1 not in (known, length) and known != length:
                 raise ValueError(f"{letter!r} of {equation} must have one length, it has {known} and {length}")
-            lengths[letter] = max(known, length) if length else 0
+            lengths[letter] = length if known == 1 else known
     if not arrow:
         n_uses = Counter(left.replace(",", "").replace(".", ""))
         result = "..." + "".join(sorted(letter for letter, n in n_uses.items() if n == 1))
