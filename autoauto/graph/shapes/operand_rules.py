@@ -19,9 +19,9 @@ from autoauto.graph.shapes.values import label
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.units import Array
 
-Demand = tuple[int, Sequence[int | None]]
-"""An operand, and the shape that it must have: None is any length. An operand that is left out meets every demand."""
-OperandRule = Callable[[onnx.NodeProto, Operands], Iterator[Demand]]
+Required = tuple[int, Sequence[int | None]]
+"""An operand, and the shape that it must have: None is any length. An operand that is left out meets them all."""
+OperandRule = Callable[[onnx.NodeProto, Operands], Iterator[Required]]
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _TRY = "try to export the model again"
@@ -72,7 +72,7 @@ def _refuse_unless_it_broadcasts(node: onnx.NodeProto, operands: Operands, index
 
 def convolution(
     node: onnx.NodeProto, operands: Operands, weight: int = 1, bias: int | None = 2, scales: Sequence[int] = ()
-) -> Iterator[Demand]:
+) -> Iterator[Required]:
     """Conv and its kin: a filter for every output, in equal groups, each of which reads its part of the channels."""
     first, filters = needed(operands, 0).shape, needed(operands, weight).shape
     is_last = node.op_type.startswith("Nhwc") or integer(node, "channels_last", 0)
@@ -95,7 +95,13 @@ def convolution(
             yield index, (n_filters,)
 
 
-def transposed_convolution(node: onnx.NodeProto, operands: Operands, bias: int = 2) -> Iterator[Demand]:
+def convolution_in_blocks(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """Conv of ONNX Runtime's layout in blocks of channels, which are not those of the model."""
+    weight = needed(operands, 1).shape
+    yield 1, (*weight[:2], *(integers(node, "kernel_shape") or weight[2:]))
+
+
+def transposed_convolution(node: onnx.NodeProto, operands: Operands, bias: int = 2) -> Iterator[Required]:
     """ConvTranspose: a weight of (channels that it reads, channels that it writes / groups, kernel)."""
     first, weight, group = needed(operands, 0).shape, needed(operands, 1).shape, count(node, "group", 1)
     if first[1] % group:
@@ -104,7 +110,7 @@ def transposed_convolution(node: onnx.NodeProto, operands: Operands, bias: int =
     yield bias, (weight[1] * group,)
 
 
-def deformed_convolution(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def deformed_convolution(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """DeformConv: X, W, offset, B, mask; an offset for every axis, and a factor, of every element of a kernel."""
     first, kernel = needed(operands, 0).shape, needed(operands, 1).shape[2:]
     n_elements = count(node, "offset_group", 1) * int(np.prod(kernel))
@@ -113,7 +119,7 @@ def deformed_convolution(node: onnx.NodeProto, operands: Operands) -> Iterator[D
     yield 4, (first[0], n_elements, *(None,) * len(kernel))
 
 
-def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """InstanceNormalization and GroupNormalization: a scale and a bias for every channel, in equal groups."""
     channels = needed(operands, 0).shape[1]
     if channels % count(node, "num_groups", 1):
@@ -122,7 +128,7 @@ def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield 2, (channels,)
 
 
-def per_row(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def per_row(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """LayerNormalization and its kin: scale and bias broadcast to the axes that are normalised."""
     shape = needed(operands, 0).shape
     _refuse_unless_it_broadcasts(node, operands, 1, shape)
@@ -130,7 +136,7 @@ def per_row(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield from ()
 
 
-def skipped(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def skipped(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """SkipLayerNormalization and its simplified form: a sum, and vectors of the last axis."""
     shape = needed(operands, 0).shape
     _refuse_unless_it_broadcasts(node, operands, 1, shape)
@@ -138,12 +144,96 @@ def skipped(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
         yield index, shape[-1:]
 
 
-def biased(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
-    """BiasGelu and FastGelu: a bias of the last axis."""
-    yield 1, needed(operands, 0).shape[-1:]
+def biased(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """BiasGelu and its kin: a bias of the last axis; BiasAdd adds another operand like the first."""
+    shape = needed(operands, 0).shape
+    yield 1, shape[-1:]
+    yield 2, shape
 
 
-def attention_of_one(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def biased_product(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """GemmFastGelu: a bias for every column of the weight."""
+    yield 2, needed(operands, 1).shape[-1:]
+
+
+def per_group(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """GroupNorm and SkipGroupNorm: a scale and a bias for every channel, in equal groups."""
+    shape = needed(operands, 0).shape
+    channels, groups = shape[-1] if integer(node, "channels_last", 1) else shape[1], count(node, "groups")
+    if channels % groups:
+        raise ValueError(f"{channels} channels must fall into {groups} equal groups")
+    yield 1, (channels,)
+    yield 2, (channels,)
+
+
+def packed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """MatMulNBits: N rows of blocks of a weight, and a scale for every block, in any number of axes."""
+    size, bits = count(node, "block_size"), count(node, "bits", 4)
+    n_blocks = count(node, "N") * -(-count(node, "K") // size)
+    wanted = {1: n_blocks * size * bits // 8, 2: n_blocks}
+    for index, n_elements in wanted.items():
+        shape = needed(operands, index).shape
+        if int(np.prod(shape)) != n_elements:
+            raise ValueError(f"operand {node.input[index]!r} must have {n_elements} elements, it is {list(shape)}")
+    yield from ()
+
+
+def embedded(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """EmbedLayerNormalization: tables of words, positions and segments, and a normalisation, of one width."""
+    width = needed(operands, 2).shape[1]
+    for index in (3, 4):
+        yield index, (None, width)
+    for index in (5, 6):
+        yield index, (width,)
+
+
+def weighted_loss(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """Losses: a weight for every class."""
+    yield 2, needed(operands, 0).shape[1:2]
+
+
+def reversed_in_part(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """ReverseSequence: a length for every sample."""
+    axis = integer(node, "batch_axis", 1)
+    yield 1, needed(operands, 0).shape[axis : axis + 1]
+
+
+def along_axis(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """LpNormalization: along an axis that there is."""
+    axis_of(node, "axis", -1, needed(operands, 0).shape)
+    yield from ()
+
+
+def along_axes(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """MeanVarianceNormalization: along axes that there are."""
+    n_axes, axes = len(needed(operands, 0).shape), integers(node, "axes")
+    if any(not -n_axes <= axis < n_axes for axis in axes):
+        raise ValueError(f"axes must be of {list(needed(operands, 0).shape)}, they are {list(axes)}")
+    yield from ()
+
+
+def scaled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """Scaler: one number, or one for every feature."""
+    n_features = needed(operands, 0).shape[-1]
+    for name in ("offset", "scale"):
+        attribute = attribute_named(node, name)
+        n_given = 0 if attribute is None else len(attribute.floats)
+        if n_given not in (0, 1, n_features):
+            raise ValueError(f"attribute {name!r} must have a number for each of {n_features} features, got {n_given}")
+    yield from ()
+
+
+def linear(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """LinearRegressor: a coefficient for every feature and target."""
+    n_targets, n_features = count(node, "targets", 1), needed(operands, 0).shape[-1]
+    attribute = attribute_named(node, "coefficients")
+    n_given = 0 if attribute is None else len(attribute.floats)
+    if n_given != n_targets * n_features:
+        raise ValueError(f"{n_targets} targets of {n_features} features need as many coefficients, got {n_given}")
+    yield from ()
+
+
+def attention_of_one(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Attention of ONNX Runtime: one weight for queries, keys and values, of whole heads."""
     width, heads = needed(operands, 1).shape[1], count(node, "num_heads")
     sizes = integers(node, "qkv_hidden_sizes") or (width // 3,) * 3
@@ -153,7 +243,7 @@ def attention_of_one(node: onnx.NodeProto, operands: Operands) -> Iterator[Deman
     yield 2, (width,)
 
 
-def multi_head(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def multi_head(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """MultiHeadAttention and GroupQueryAttention: queries and keys of equal heads, where they are three tensors."""
     shapes = [value.shape for value in operands[:3] if value is not None]
     if len(shapes) < 3 or any(len(shape) != 3 for shape in shapes):
@@ -168,7 +258,7 @@ def multi_head(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield 2, (batch, shapes[1][1], None)
 
 
-def attention(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def attention(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Attention of the standard: queries and keys of equal heads, a value for every key, whole groups of heads."""
     queries, keys, values = (needed(operands, index).shape for index in range(3))
     if len(queries) == 4:
@@ -177,11 +267,13 @@ def attention(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
         n_heads, n_kv_heads = count(node, "q_num_heads"), count(node, "kv_num_heads")
         widths = (queries[-1] % n_heads, keys[-1] % n_kv_heads, values[-1] % n_kv_heads)
         if any(widths):
-            given_ = f"{list(queries)}, {list(keys)} and {list(values)}"
-            raise ValueError(f"the last axes must be {n_heads} and {n_kv_heads} equal heads, the operands are {given_}")
+            got = f"{list(queries)}, {list(keys)} and {list(values)}"
+            raise ValueError(f"the last axes must be {n_heads} and {n_kv_heads} equal heads, the operands are {got}")
         size = queries[-1] // n_heads
     if n_heads % n_kv_heads:
         raise ValueError(f"the heads of queries must be a multiple of those of keys, {n_heads} is not of {n_kv_heads}")
+    yield 4, (queries[0], n_kv_heads, None, size)
+    yield 5, (queries[0], n_kv_heads, None, None)
     if len(queries) == 4:
         yield 1, (queries[0], n_kv_heads, None, size)
         yield 2, (queries[0], n_kv_heads, keys[2], None)
@@ -190,7 +282,7 @@ def attention(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
         yield 2, (queries[0], keys[1], None)
 
 
-def gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Gemm: two matrices that are summed over one axis, and a term that broadcasts to their product."""
     left, right = needed(operands, 0).shape, needed(operands, 1).shape
     if integer(node, "transA", 0):
@@ -203,7 +295,7 @@ def gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield from ()
 
 
-def slope(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def slope(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """PRelu: a slope that broadcasts to the operand; before operator set 7 one of every channel."""
     shape, slopes = needed(operands, 0).shape, needed(operands, 1).shape
     if slopes != shape[1:2]:
@@ -211,7 +303,7 @@ def slope(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield from ()
 
 
-def recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """RNN, GRU and LSTM: X, W, R, B, lengths, the first states, and the peepholes of an LSTM."""
     steps, batch, n_inputs = needed(operands, 0).shape
     weights, is_turned = needed(operands, 2).shape, integer(node, "layout", 0)
@@ -231,7 +323,7 @@ def recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield 7, (n_directions, 3 * hidden)
 
 
-def quantised_recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def quantised_recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """DynamicQuantizeLSTM: the weights of an LSTM, turned."""
     n_inputs, hidden = needed(operands, 0).shape[2], count(node, "hidden_size")
     n_directions = needed(operands, 1).shape[0]
@@ -240,7 +332,7 @@ def quantised_recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[De
     yield 3, (n_directions, 8 * hidden)
 
 
-def quantised(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def quantised(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """QuantizeLinear and DequantizeLinear: one scale, or one for every index or block of an axis; zeros like scales."""
     shape, scales = needed(operands, 0).shape, needed(operands, 1).shape
     if int(np.prod(scales)) == 1:
@@ -253,14 +345,14 @@ def quantised(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield 2, scales
 
 
-def gathered(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def gathered(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Gather: indices of an axis."""
     shape = needed(operands, 0).shape
     _check_indices(node, operands, shape[axis_of(node, "axis", 0, shape)])
     yield from ()
 
 
-def gathered_by_element(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def gathered_by_element(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """GatherElements and ScatterElements: indices of an axis, and an update for each; other axes may be shorter."""
     shape, indices = needed(operands, 0).shape, needed(operands, 1).shape
     axis = axis_of(node, "axis", 0, shape)
@@ -273,7 +365,7 @@ def gathered_by_element(node: onnx.NodeProto, operands: Operands) -> Iterator[De
     yield 2, indices
 
 
-def gathered_by_point(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def gathered_by_point(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """GatherND and ScatterND: the last axis of indices has a position on every leading axis."""
     shape, indices, n_samples = needed(operands, 0).shape, needed(operands, 1).shape, integer(node, "batch_dims", 0)
     depth = indices[-1]
@@ -284,7 +376,7 @@ def gathered_by_point(node: onnx.NodeProto, operands: Operands) -> Iterator[Dema
     _check_indices(node, operands, np.array(shape[n_samples : n_samples + depth]))
 
 
-def selected(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def selected(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """ArrayFeatureExtractor: indices of the last axis."""
     _check_indices(node, operands, needed(operands, 0).shape[-1])
     yield from ()
@@ -304,7 +396,7 @@ def _check_indices(node: onnx.NodeProto, operands: Operands, lengths: int | Arra
 
 def resized(
     node: onnx.NodeProto, operands: Operands, scales: int | None = 2, sizes: int | None = None
-) -> Iterator[Demand]:
+) -> Iterator[Required]:
     """Resize and Upsample: every axis is made longer or shorter, none is removed."""
     listed = attribute_named(node, "scales")
     factors: list[float] = [] if listed is None else list(listed.floats)
@@ -319,12 +411,12 @@ def resized(
     yield from ()
 
 
-def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Resize: (X, scales) in operator set 10, (X, roi, scales, sizes) afterwards."""
     return resized(node, operands, 1) if len(operands) == 2 else resized(node, operands, 2, 3)
 
 
-def split(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def split(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Split: parts of lengths of 0 or more; onnx looks at their sum only."""
     lengths = list(integers(node, "split"))
     value = given(operands, 1)
@@ -335,7 +427,7 @@ def split(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield from ()
 
 
-def turned(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def turned(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Transpose: every axis once."""
     shape, permutation = needed(operands, 0).shape, integers(node, "perm")
     if permutation and sorted(permutation) != [*range(len(shape))]:
@@ -343,7 +435,7 @@ def turned(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield from ()
 
 
-def accumulated(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def accumulated(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """CumSum: along an axis that there is."""
     shape, axis = needed(operands, 0).shape, needed(operands, 1)
     if axis.data is not None and axis.data.size == 1 and not -len(shape) <= int(axis.data.reshape(-1)[0]) < len(shape):
@@ -351,13 +443,13 @@ def accumulated(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
     yield from ()
 
 
-def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """LRN: over one channel or more."""
     count(node, "size")
     yield from ()
 
 
-def rotated(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def rotated(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """RotaryEmbedding: a cosine and a sine for every pair of elements that turn."""
     shape = needed(operands, 0).shape
     size = shape[-1] if len(shape) == 4 else shape[-1] // count(node, "num_heads")
@@ -366,19 +458,18 @@ def rotated(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
         yield index, (*needed(operands, index).shape[:-1], n_pairs)
 
 
-def regions(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def regions(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """RoiAlign: four corners of every region, and its sample."""
     n_regions = needed(operands, 1).shape[0]
     yield 1, (n_regions, 4)
     yield 2, (n_regions,)
 
 
-def unpooled(node: onnx.NodeProto, operands: Operands) -> Iterator[Demand]:
+def unpooled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """MaxUnpool: an index for every element."""
     yield 1, needed(operands, 0).shape
 
 
-_MICROSOFT = "com.microsoft"
 _STANDARD: dict[str, OperandRule] = {
     "Attention": attention,
     "Conv": convolution,
@@ -397,39 +488,53 @@ _STANDARD: dict[str, OperandRule] = {
     "LRN": normalised_by_neighbours,
     "LSTM": recurrent,
     "LayerNormalization": per_row,
+    "LpNormalization": along_axis,
     "MaxUnpool": unpooled,
+    "MeanVarianceNormalization": along_axes,
+    "NegativeLogLikelihoodLoss": weighted_loss,
     "PRelu": slope,
     "QLinearConv": partial(convolution, weight=3, bias=8, scales=(4, 5)),
     "QuantizeLinear": quantised,
     "RMSNormalization": per_row,
     "RNN": recurrent,
     "Resize": resized_by_operand,
+    "ReverseSequence": reversed_in_part,
     "RoiAlign": regions,
     "RotaryEmbedding": rotated,
     "ScatterElements": gathered_by_element,
     "ScatterND": gathered_by_point,
     "SimplifiedLayerNormalization": per_row,
+    "SoftmaxCrossEntropyLoss": weighted_loss,
     "Split": split,
     "Transpose": turned,
     "Upsample": partial(resized, scales=1),
 }
 _CONTRIB: dict[str, OperandRule] = {
     "Attention": attention_of_one,
+    "BiasAdd": biased,
     "BiasGelu": biased,
+    "BiasSplitGelu": biased,
     "ConvTransposeWithDynamicPads": partial(transposed_convolution, bias=3),
     "DynamicQuantizeLSTM": quantised_recurrent,
+    "EmbedLayerNormalization": embedded,
     "FastGelu": biased,
     "FusedConv": convolution,
     "FusedGemm": gemm,
     "GatherND": gathered_by_point,
+    "GemmFastGelu": biased_product,
+    "GroupNorm": per_group,
     "GroupQueryAttention": multi_head,
+    "MatMulNBits": packed,
     "MultiHeadAttention": multi_head,
     "NhwcConv": convolution,
     "NhwcFusedConv": convolution,
+    "QAttention": attention_of_one,
     "QLinearConv": partial(convolution, weight=3, bias=8, scales=(4, 5)),
+    "SkipGroupNorm": per_group,
     "SkipLayerNormalization": skipped,
     "SkipSimplifiedLayerNormalization": skipped,
 }
-_RULES: dict[tuple[str, str], OperandRule] = {("ai.onnx.ml", "ArrayFeatureExtractor"): selected}
-_RULES |= {("", op): rule for op, rule in _STANDARD.items()}
-_RULES |= {(_MICROSOFT, op): rule for op, rule in _CONTRIB.items()}
+_CLASSIC: dict[str, OperandRule] = {"ArrayFeatureExtractor": selected, "LinearRegressor": linear, "Scaler": scaled}
+_RULES: dict[tuple[str, str], OperandRule] = {("com.microsoft.nchwc", "Conv"): convolution_in_blocks}
+for _domain, _rules in {"": _STANDARD, "com.microsoft": _CONTRIB, "ai.onnx.ml": _CLASSIC}.items():
+    _RULES.update(((_domain, op), rule) for op, rule in _rules.items())
