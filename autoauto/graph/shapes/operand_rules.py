@@ -212,6 +212,31 @@ def along_axes(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield from ()
 
 
+def compressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """Compress: a condition that is not longer than its axis, or than all elements."""
+    shape, n_conditions = needed(operands, 0).shape, needed(operands, 1).shape[0]
+    length = int(np.prod(shape))
+    if attribute_named(node, "axis") is not None:
+        length = shape[axis_of(node, "axis", None, shape)]
+    if n_conditions > length:
+        raise ValueError(f"a condition must not be longer than its axis of {length}, it has {n_conditions}")
+    yield from ()
+
+
+def folded(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """Col2Im: the elements of whole blocks."""
+    channels, block = needed(operands, 0).shape[1], needed(operands, 2).data
+    if block is not None and channels % int(np.prod(block)):
+        raise ValueError(f"the second axis must have whole blocks of {block.tolist()}, it has a length of {channels}")
+    yield from ()
+
+
+def joined(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """FeatureVectorizer: as many features of every operand as the node says."""
+    for index, n_features in enumerate(integers(node, "inputdimensions")):
+        yield index, (*needed(operands, index).shape[:-1], n_features)
+
+
 def scaled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """Scaler: one number, or one for every feature."""
     n_features = needed(operands, 0).shape[-1]
@@ -472,6 +497,8 @@ def unpooled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
 
 _STANDARD: dict[str, OperandRule] = {
     "Attention": attention,
+    "Col2Im": folded,
+    "Compress": compressed,
     "Conv": convolution,
     "ConvInteger": partial(convolution, bias=None),
     "ConvTranspose": transposed_convolution,
@@ -534,7 +561,12 @@ _CONTRIB: dict[str, OperandRule] = {
     "SkipLayerNormalization": skipped,
     "SkipSimplifiedLayerNormalization": skipped,
 }
-_CLASSIC: dict[str, OperandRule] = {"ArrayFeatureExtractor": selected, "LinearRegressor": linear, "Scaler": scaled}
+_CLASSIC: dict[str, OperandRule] = {
+    "ArrayFeatureExtractor": selected,
+    "FeatureVectorizer": joined,
+    "LinearRegressor": linear,
+    "Scaler": scaled,
+}
 _RULES: dict[tuple[str, str], OperandRule] = {("com.microsoft.nchwc", "Conv"): convolution_in_blocks}
 for _domain, _rules in {"": _STANDARD, "com.microsoft": _CONTRIB, "ai.onnx.ml": _CLASSIC}.items():
     _RULES.update(((_domain, op), rule) for op, rule in _rules.items())

@@ -146,6 +146,23 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         *("com.microsoft.MatMulNBits x w s > y K=64 N=16 bits=4 block_size=32", {"x": [1, 64]}),
         *({"w": narrow(16, 3, 16), "s": weight(32)}, "'w' must have 512 elements"),
     ),
+    "conditions": ("Compress x c > y axis=1", TOKENS, {"c": np.ones(9, bool)}, "longer than its axis of 4, it has 9"),
+    "blocks": ("Col2Im x s b > y", {"x": [1, 5, 9]}, {"s": [4, 4], "b": [2, 2]}, "whole blocks of [2, 2]", 18),
+    "features": (
+        *("ai.onnx.ml.FeatureVectorizer x > y inputdimensions=[9]", {"x": [1, 4]}, {}),
+        "operand 'x' must be [1, 9], it is [1, 4]",
+    ),
+    "lengths of samples": ("ReverseSequence x l > y", {"x": [4, 2, 3]}, {"l": [1, 2, 3]}, "'l' must be [2], it is [3]"),
+    "factors": ("ai.onnx.ml.Scaler x > y scale=[1.0,2.0] offset=[0.0]", {"x": [1, 4]}, {}, "each of 4 features, got 2"),
+    "groups of a layout": (
+        *("com.microsoft.GroupNorm x g g > y groups=3 activation=0", {"x": [1, 8, 8, 4]}, {"g": weight(4)}),
+        "4 channels must fall into 3 equal groups",
+    ),
+    "tables": (
+        *("com.microsoft.EmbedLayerNormalization i i w p t g g > y m", {"int32:i": [1, 8]}),
+        *({"w": weight(9, 16), "p": weight(8, 16), "t": weight(2, 15), "g": weight(16)}, "'t' must be [any, 16]"),
+    ),
+    "axes of a mean": ("MeanVarianceNormalization x > y axes=0,9", IMAGE, {}, "axes must be of [1, 4, 8, 8]"),
     "coefficients": ("ai.onnx.ml.LinearRegressor x > y coefficients=[1.0,2.0]", {"x": [1, 4]}, {}, "got 2"),
 }
 COMPUTED: dict[str, tuple[Any, ...]] = {
