@@ -78,19 +78,22 @@ def kv_heads(decoder: Decoder, split: GroupSplit, _: WeightFormat) -> str | None
 def even_parts(decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:
     """GPUs have equal parts of every input that is split, and weights that share a scale are on one GPU.
 
-    Such inputs are those of the projection behind the attention, and of the last matrix of the feed-forward layer or of
-    an expert. Blocks of fp8 and groups of AWQ and GPTQ share a scale. Vocabularies are padded.
+    Inputs that are split are those of the projection behind the attention, and of the last matrix of the feed-forward
+    layer or of an expert; every GPU has all of the others. Blocks of fp8 and groups of AWQ and GPTQ share a scale: the
+    last block of a row may be a part of one, on a GPU that has whole rows, but no engine loads a part of a group.
+    Vocabularies are padded.
     """
     formats = decoder.part_formats(weights)
     n_gpus = split.tensor_parallel
-    inputs = [("heads x head_dim", decoder.attention_size, n_gpus, BlockPart.OUTPUT)]
+    inputs = [("hidden_size", decoder.hidden_size, 1, part) for part in _READS_HIDDEN]
+    inputs.append(("heads x head_dim", decoder.attention_size, n_gpus, BlockPart.OUTPUT))
     if decoder.experts is None:
         inputs.append(("intermediate_size", decoder.intermediate_size, n_gpus, BlockPart.DOWN))
     else:
         inputs.append(_of_experts(decoder.experts, split))
         inputs.append(("shared expert size", decoder.experts.shared_size, n_gpus, BlockPart.SHARED))
     for name, length, n_parts, part in inputs:
-        if part in formats and n_parts > 1:
+        if part in formats and (n_parts > 1 or formats[part].weights in _IN_GROUPS):
             conflict = _uneven(decoder, formats[part], name, length, n_parts)
             if conflict is not None:
                 return conflict
@@ -148,6 +151,8 @@ def _shared(stored: PartFormat) -> int:
 
 
 _IN_GROUPS = (WeightFormat.INT4, WeightFormat.INT8)
+_READS_HIDDEN = (BlockPart.QKV, BlockPart.GATE_UP, BlockPart.EXPERTS, BlockPart.SHARED)
+"""Parts with a matrix that reads the vector between blocks."""
 
 
 def experts(decoder: Decoder, split: GroupSplit, _: WeightFormat) -> str | None:

@@ -9,7 +9,7 @@ from onnx import helper
 
 from autoauto.graph.batch.rebatch import resolve_batch
 from autoauto.graph.inputs.batch_axes import Batch
-from autoauto.graph.shapes.states import State, states_of
+from autoauto.graph.inputs.states import State, states_of
 from autoauto.graph.shapes.values import Value, is_float
 from autoauto.records.errors import BadInput, UnreadableModel
 from autoauto.records.layers import AS_IN_FILE, ModelInputs

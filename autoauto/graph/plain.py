@@ -43,6 +43,7 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     except (RuntimeError, DecodeError, onnx.checker.ValidationError) as error:
         raise UnreadableModel(f"the functions of the model cannot be inlined: {first_line(error)}") from error
     _check_head(plain)
+    _check_operator_sets(plain)
     context = type(onnx.checker.DEFAULT_CONTEXT)()
     context.ir_version = plain.ir_version
     context.opset_imports = {entry.domain: entry.version for entry in plain.opset_import}
@@ -114,6 +115,19 @@ def _check_head(model: onnx.ModelProto) -> None:
         raise UnreadableModel("the inputs and outputs of a model must have names, one has none")
     for tensor in model.graph.initializer:
         check_shape(tensor.dims, f"constant {tensor.name!r}")
+
+
+def _check_operator_sets(model: onnx.ModelProto) -> None:
+    """Refuse operator sets that the onnx package does not know: it would read their operators by older definitions."""
+    used_domains = {node.domain for node in all_nodes(model.graph)}
+    for entry in model.opset_import:
+        domain = entry.domain or "ai.onnx"
+        newest = max((version for name, version in onnx.helper.OP_SET_ID_VERSION_MAP if name == domain), default=None)
+        if newest is not None and entry.domain in used_domains and entry.version > newest:
+            raise UnreadableModel(
+                f"operator sets of {domain} must be at most {newest}, which the installed onnx knows, got "
+                f"{entry.version}; try to export at {newest}, or pip install -U onnx"
+            )
 
 
 def _check_names(names: Iterable[object]) -> None:

@@ -79,6 +79,33 @@ def test_a_group_of_four_bits_is_on_one_gpu() -> None:
     assert refused(replace(IN_GROUPS, checkpoint=Checkpoint(INT4)), INT4, 8) == {None}
 
 
+@pytest.mark.parametrize("size", [100, 8192, 3 * 64])
+def test_groups_are_whole_on_one_gpu_too(size: int) -> None:
+    """An input of every matrix counts, also of those that are not split."""
+    (said,) = refused(replace(IN_GROUPS, checkpoint=Checkpoint(INT4, group_size=size)), INT4, 1)
+    assert said is not None
+    assert said.startswith(f"hidden_size 4096 of dense must be a multiple of 1 GPU x {size} weights with one scale in")
+    assert said.endswith(f"got {4096 / size:g} of them a GPU; try another format")
+
+
+def test_groups_of_the_last_matrix_and_of_experts_are_whole_on_one_gpu() -> None:
+    (said,) = refused(replace(IN_GROUPS, intermediate_size=9728 + 64), INT4, 1)
+    assert said is not None
+    assert said.startswith("intermediate_size 9792 of dense must be a multiple of 1 GPU x 128 weights")
+    (said,) = refused(replace(MIXTURE, checkpoint=Checkpoint(INT4, group_size=512)), INT4, 1)
+    assert said is not None
+    assert said.startswith("moe_intermediate_size 768 of dense must be a multiple of 1 GPU x 512 weights")
+    unlike = ((BlockPart.QKV, PartFormat(INT4, 96)),)
+    (said,) = refused(replace(DENSE, checkpoint=Checkpoint(INT4, group_size=128, unlike=unlike)), INT4, 1)
+    assert said is not None
+    assert said.startswith("hidden_size 4096 of dense must be a multiple of 1 GPU x 96 weights")
+
+
+def test_the_last_block_of_fp8_may_be_a_part_on_a_gpu_with_whole_rows() -> None:
+    decoder = replace(DENSE, hidden_size=4096 + 64, checkpoint=Checkpoint(FP8))
+    assert refused(decoder, FP8, 1) == {None}
+
+
 def test_parts_in_bf16_have_no_scales_to_split() -> None:
     down = ((BlockPart.DOWN, PartFormat()), (BlockPart.GATE_UP, PartFormat()))
     checkpoint = Checkpoint(INT4, group_size=128, unlike=down)

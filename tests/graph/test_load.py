@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 
 from autoauto.graph.load import load_graph
@@ -10,6 +11,10 @@ from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import builtin_models, builtin_sizes
 from autoauto.records.units import Precision
 
+NEWEST, NEWEST_ML = (
+    max(version for name, version in onnx.helper.OP_SET_ID_VERSION_MAP if name == domain)
+    for domain in ("ai.onnx", "ai.onnx.ml")
+)
 LIGHT = {  # layers, millions of parameters; as published, BVLC AlexNet 61.0, DenseNet-121 8.0, VGG-19 143.7
     "alexnet": (21, 61.0),
     "densenet121": (668, 8.1),
@@ -113,6 +118,30 @@ def test_what_is_no_model_is_called_what_it_is(
     Path("dangling").symlink_to("nothing")
     with pytest.raises(UnreadableModel, match=message):
         load_graph(given)
+
+
+@pytest.mark.parametrize(("domain", "op", "newest"), [("", "Relu", NEWEST), ("ai.onnx.ml", "Normalizer", NEWEST_ML)])
+def test_an_operator_set_that_onnx_does_not_know_is_refused(domain: str, op: str, newest: int, make: Any) -> None:
+    def model(version: int, used: str = f"{domain}.{op}".strip(".")) -> Any:
+        made = make(f"{used} x > y", {"x": [1, 4]}, "y")
+        for entry in made.opset_import:
+            if entry.domain == domain:
+                entry.version = version
+        return made
+
+    assert len(load_graph(model(newest)).layers) == 1
+    with pytest.raises(UnreadableModel) as refused:
+        load_graph(model(newest + 1))
+    assert str(refused.value) == (
+        f"operator sets of {domain or 'ai.onnx'} must be at most {newest}, which the installed onnx knows, got "
+        f"{newest + 1}; try to export at {newest}, or pip install -U onnx"
+    )
+
+
+def test_an_operator_set_that_no_node_is_of_may_be_newer(make: Any) -> None:
+    model = make("Relu x > y", {"x": [1, 4]}, "y")
+    model.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 99))
+    assert len(load_graph(model).layers) == 1
 
 
 def test_a_file_is_named_after_itself(make: Any, save: Any) -> None:

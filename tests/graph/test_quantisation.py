@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,7 @@ ATTENTION, FEED_FORWARD = {BlockPart.QKV, BlockPart.OUTPUT}, {BlockPart.GATE_UP,
 DYNAMIC: dict[str, object] = {"num_bits": 8, "type": "float", "dynamic": True}
 
 
-def groups(
-    weights: dict[str, object], activations: dict[str, object] | None = None, **others: object
-) -> dict[str, Any]:
+def groups(weights: dict[str, object], activations: object = None, **others: object) -> dict[str, Any]:
     """A config of compressed-tensors with one scheme."""
     scheme = {"targets": ["Linear"], "weights": weights, "input_activations": activations}
     return {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme}, **others}
@@ -274,3 +273,116 @@ def test_a_model_with_images_has_names_of_its_own(tmp_path: Path) -> None:
 def test_keys_and_values_in_another_format_are_refused(tmp_path: Path, cache: dict[str, object], stored: str) -> None:
     entry = {"quant_method": "modelopt", "quant_algo": "FP8", **cache}
     assert f"keys and values of a checkpoint must be in bf16 or fp8, got {stored} in" in refusal(tmp_path, entry)
+
+
+@pytest.mark.parametrize("size", ["128", True, 0, -2, 128.0, [128]])
+def test_a_group_is_a_whole_number_of_weights(tmp_path: Path, size: object) -> None:
+    must = "group_size must be a whole number of weights, or -1 for a whole row, got"
+    assert f"{must} {size!r} in model" in refusal(tmp_path, {"quant_method": "awq", "bits": 4, "group_size": size})
+    assert f"q_{must} {size!r} in model" in refusal(tmp_path, {"quant_method": "awq", "bits": 4, "q_group_size": size})
+    assert f"{must} {size!r} in model" in refusal(tmp_path, groups({"num_bits": 4, "type": "int", "group_size": size}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (
+            {"quant_method": "gptq", "bits": 4, "dynamic": [{"-:.*down_proj": {}}]},
+            "dynamic must be an object, got [{'-:.*down_proj': {}}] in model; leave it out",
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "dynamic": {".*down_proj": 8}},
+            ".*down_proj must be an object, got 8 in model; leave it out",
+        ),
+        (
+            {"quant_method": "gptq", "bits": 4, "modules_in_block_to_quantize": {"mlp": True}},
+            "modules_in_block_to_quantize must be a list of names of modules, got {'mlp': True} in model",
+        ),
+        (
+            {"quant_method": "awq", "bits": 4, "modules_to_not_convert": {"down_proj": True}},
+            "modules_to_not_convert must be a list of names of modules, got {'down_proj': True} in model; leave it out",
+        ),
+        (
+            {"quant_method": "fp8", "ignored_layers": [["down_proj"]]},
+            "ignored_layers must be a list of names of modules, got [['down_proj']] in model; leave it out",
+        ),
+        (groups({}, ignore=3), "ignore must be a list of names of modules, got 3 in model"),
+        (groups({"num_bits": 8, "type": "float"}, "fp8"), "input_activations must be an object, got 'fp8' in model"),
+        (
+            groups({"num_bits": 8}, sparsity_config="sparse-24-bitmask"),
+            "sparsity_config must be an object, got 'sparse-24-bitmask'",
+        ),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 32}, "nvfp4 with a scale for 32 weights"),
+    ],
+)
+def test_an_entry_of_another_form_is_not_passed_over(tmp_path: Path, entry: dict[str, Any], said: str) -> None:
+    assert said in refusal(tmp_path, entry)
+
+
+@pytest.mark.parametrize("entry", [[], "awq", 0])
+def test_formats_are_an_object(tmp_path: Path, entry: Any) -> None:
+    assert f"quantization_config must be an object, got {entry!r} in model" in refusal(tmp_path, entry)
+
+
+FP8_CONFIG = {"quant_method": "fp8", "activation_scheme": "static"}
+
+
+@pytest.mark.parametrize(
+    ("entry", "beside", "said"),
+    [
+        (
+            *(FP8_CONFIG, {"quant_algo": "NVFP4", "group_size": 16}),
+            "got fp8 with keys and values in bf16 and nvfp4 by groups of 16 with keys and values in bf16 in model",
+        ),
+        (
+            *(FP8_CONFIG, {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}),
+            "got fp8 with keys and values in bf16 and fp8 with keys and values in fp8 in model",
+        ),
+        (
+            *({"quant_method": "awq", "bits": 4, "group_size": 64}, {"quant_algo": "W4A16_AWQ", "group_size": 128}),
+            "got int4 by groups of 64 with keys and values in bf16 and int4 by groups of 128 with",
+        ),
+        (
+            *(FP8_CONFIG, {"quant_algo": "FP8", "exclude_modules": ["*down_proj"]}),
+            "got fp8 with keys and values in bf16 of both, with other formats of some parts of blocks in model",
+        ),
+    ],
+)
+def test_two_files_that_contradict_each_other_are_refused(
+    tmp_path: Path, entry: dict[str, Any], beside: dict[str, Any], said: str
+) -> None:
+    folder = decoder_folder(tmp_path / "model", quantization_config=entry)
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": beside}))
+    message = refusal(tmp_path, entry)
+    assert message.startswith("config.json and hf_quant_config.json must name the same formats, got")
+    assert said in message
+
+
+def test_two_files_may_say_the_same(tmp_path: Path) -> None:
+    weights = {"num_bits": 4, "type": "float", "group_size": 16}
+    entry = groups(weights, {"num_bits": 4, "type": "float"}, ignore=["re:.*self_attn.*"])
+    beside = {"quant_algo": "NVFP4", "exclude_modules": ["*self_attn*"]}
+    folder = decoder_folder(tmp_path / "model", quantization_config=entry)
+    (folder / "hf_quant_config.json").write_text(json.dumps({"quantization": beside}))
+    stored = formats(tmp_path, entry)
+    assert {part for part, each in stored.items() if each.weights is NVFP4} == FEED_FORWARD
+
+
+@pytest.mark.parametrize("content", [{}, {"quantization": None}, {"quantization": ["FP8"]}])
+def test_a_file_beside_a_config_that_says_nothing_is_refused(tmp_path: Path, content: dict[str, Any]) -> None:
+    folder = decoder_folder(tmp_path / "model")
+    (folder / "hf_quant_config.json").write_text(json.dumps(content))
+    with pytest.raises(UnreadableModel, match=r"hf_quant_config\.json must be an object, got .*; or remove the file"):
+        decoder_of(folder)
+
+
+@pytest.mark.parametrize("method", [{}, {"quant_method": "modelopt"}])
+def test_keys_and_values_alone_may_be_quantised_and_this_is_said(tmp_path: Path, method: dict[str, str]) -> None:
+    entry = {**method, "quant_algo": None, "kv_cache_quant_algo": "FP8"}
+    assert set(formats(tmp_path, entry).values()) == {PartFormat()}
+    decoder = decoder_of(tmp_path / "model")
+    assert (decoder.checkpoint.weights, decoder.checkpoint.kv_cache) == (BF16, FP8)
+    assert decoder.checkpoint.notes == (
+        "The config names no format of the weights (quant_algo is null); they are counted in bf16.",
+    )
+    assert "got no quant_method in model" in refusal(tmp_path, {"kv_cache_quant_algo": "FP8"})

@@ -14,7 +14,7 @@ from autoauto.graph.decoders.families import FAMILIES, architecture_of
 from autoauto.graph.decoders.kinds import blocks_of
 from autoauto.graph.decoders.quantisation import stored_formats
 from autoauto.graph.decoders.values import Values
-from autoauto.records.costs.decoder import Checkpoint, Decoder, WeightFormat
+from autoauto.records.costs.decoder import BlockPart, Checkpoint, Decoder, PartFormat, WeightFormat
 from autoauto.records.errors import UnreadableModel, did_you_mean
 from autoauto.records.installation import builtin_decoders, builtin_models, gpu_tables_dir
 
@@ -119,7 +119,9 @@ def _quantisation(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
         return {}
     entry = _read(path).get("quantization")
-    return entry if isinstance(entry, dict) else {}
+    if not isinstance(entry, dict):
+        raise UnreadableModel(f"quantization of {path} must be an object, got {entry!r:.40}; or remove the file")
+    return entry
 
 
 def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, Any]) -> Decoder:
@@ -147,8 +149,10 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
         checkpoint=Checkpoint(max_length=max_length, notes=fields.assumed(), drafts=drafts),
     )
     decoder = plain.of_kinds(blocks_of(architecture, fields, n_layers, max_length))
-    entry = _first_entry(name, config, text, quantisation)
-    return _stored(decoder, entry) if entry else decoder
+    entry = _first_entry(name, config, text)
+    if entry and quantisation:
+        _refuse_contradiction(_stored(decoder, entry), _stored(decoder, quantisation))
+    return _stored(decoder, entry or quantisation) if entry or quantisation else decoder
 
 
 def _n_layers(fields: Values) -> int:
@@ -160,20 +164,45 @@ def _n_layers(fields: Values) -> int:
     return fields.count("num_hidden_layers", most=MAX_LAYERS)
 
 
-def _first_entry(
-    name: str, config: Mapping[str, Any], text: Mapping[str, Any], quantisation: Mapping[str, Any]
-) -> Mapping[str, Any]:
-    """The entry that says how the weights are stored; empty where they have 16 bits."""
-    entry = (
-        config.get("quantization_config")
-        or text.get("quantization_config")
-        or config.get("compression_config")
-        or text.get("compression_config")
-        or quantisation
+def _first_entry(name: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The entry of a config that says how the weights are stored; empty where it has none."""
+    for key in ("quantization_config", "compression_config"):
+        for holder in (config, text):
+            entry = holder.get(key)
+            if entry is not None and not isinstance(entry, Mapping):
+                raise UnreadableModel(f"{key} must be an object, got {entry!r:.40} in {name}")
+            if entry:
+                return entry
+    return {}
+
+
+def _refuse_contradiction(by_config: Decoder, by_file: Decoder) -> None:
+    """Refuse a model whose two files say that its weights, or its keys and values, are stored otherwise."""
+    if _stores(by_config) == _stores(by_file):
+        return
+    said = []
+    for decoder in (by_config, by_file):
+        stored, text = decoder.checkpoint, str(decoder.checkpoint.weights)
+        if stored.group_size is not None:
+            text += f" by groups of {stored.group_size}"
+        said.append(f"{text} with keys and values in {stored.kv_cache}")
+    got = " and ".join(said)
+    if said[0] == said[1]:
+        got = f"{said[0]} of both, with other formats of some parts of blocks"
+    raise UnreadableModel(
+        f"{CONFIG_FILE} and {QUANTISATION_FILE} must name the same formats, got {got} in {by_config.name}; remove the "
+        "entry or the file that is not of this checkpoint"
     )
-    if not isinstance(entry, Mapping):
-        raise UnreadableModel(f"quantization_config must be an object, got {entry!r:.40} in {name}")
-    return entry
+
+
+def _stores(decoder: Decoder) -> tuple[object, ...]:
+    """All formats of a decoder: of keys and values, and by block of its parts, with the bytes of a weight."""
+    main = PartFormat(decoder.checkpoint.weights, decoder.checkpoint.group_size)
+    by_kind: list[dict[BlockPart, object]] = []
+    for kind in decoder.block_kinds:
+        formats = dict.fromkeys(kind.part_weights(1, 1), main) | dict(kind.unlike)
+        by_kind.append({part: (stored.weights, stored.n_bytes) for part, stored in formats.items()})
+    return decoder.checkpoint.kv_cache, [by_kind[number] for number in decoder.block_order]
 
 
 def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:

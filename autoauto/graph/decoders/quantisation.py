@@ -33,6 +33,8 @@ _ALGORITHMS = {
 """Formats by their names in ModelOpt."""
 _OF_BITS = {4: WeightFormat.INT4, 8: WeightFormat.INT8}
 _FP8_BLOCK = [128, 128]
+_NVFP4_GROUP = 16
+_WHOLE_ROW = -1
 
 
 class StoredFormats(NamedTuple):
@@ -69,6 +71,8 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
         unlike = [(part, stored) for part, stored in of_parts.items() if stored != main]
         blocks.append(kind._replace(unlike=tuple(unlike)))
     notes = list(_notes(blocks, main))
+    if _names_no_weights(entry):
+        notes.append("The config names no format of the weights (quant_algo is null); they are counted in bf16.")
     head = rules.of(("lm_head",))
     if rules.may_hold_head and head != IN_BF16 and not decoder.is_tied:
         notes.append(f"The head is counted in bf16; the checkpoint stores it in {head.weights}.")
@@ -185,7 +189,7 @@ def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
     method, algorithm = _text(entry, "quant_method"), _text(entry, "quant_algo")
     listed: list[object] = []
     for key in _EXCLUDED:
-        listed += _list(entry.get(key))
+        listed += _names(decoder.name, entry, key)
     excluded = (ModuleNames(listed, decoder.name, loose=method == "awq"), IN_BF16)
     if algorithm == "mixed_precision":
         return _Rules((excluded, *_of_layers(decoder.name, entry)), IN_BF16)
@@ -193,16 +197,44 @@ def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
         made = _of_groups(decoder.name, entry)
     elif method == "gptq":
         made = _of_gptq(decoder.name, entry)
+    elif _names_no_weights(entry):
+        made = _Rules((), IN_BF16)
     else:
         made = _Rules((), _method_format(decoder.name, entry))
     return made._replace(rules=(excluded, *made.rules))
 
 
-def _list(value: object) -> Sequence[object]:
-    """A list of a config; a text is a list of one name, and anything else an empty one."""
-    if isinstance(value, list):
+def _names_no_weights(entry: Mapping[str, Any]) -> bool:
+    """True of an entry of ModelOpt that quantises nothing but keys and values: its algorithm of weights is null."""
+    method = _text(entry, "quant_method")
+    return "quant_algo" in entry and entry["quant_algo"] is None and method in ("", "modelopt")
+
+
+def _names(name: str, entry: Mapping[str, Any], key: str) -> list[object]:
+    """A list of modules in a config, where a text is a list of one name; empty where there is none.
+
+    Raises:
+        UnreadableModel: it is something else, by which modules would be left out without a word.
+    """
+    listed = entry.get(key)
+    if listed is None:
+        return []
+    names = [listed] if isinstance(listed, str) else listed
+    if isinstance(names, list) and all(isinstance(each, str) for each in names):
+        return names
+    raise UnreadableModel(f"{key} must be a list of names of modules, got {listed!r:.60} in {name}; leave it out")
+
+
+def _object(name: str, entry: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    """An object in a config; None where it is missing or null.
+
+    Raises:
+        UnreadableModel: it is something else.
+    """
+    value = entry.get(key)
+    if value is None or isinstance(value, Mapping):
         return value
-    return [value] if isinstance(value, str) else []
+    raise UnreadableModel(f"{key} must be an object, got {value!r:.60} in {name}; leave it out")
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str:
@@ -210,9 +242,21 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
     return str(entry.get(key) or "").lower()
 
 
-def _group_size(size: object) -> int | None:
-    """How many weights have a scale in common; None where the groups are rows, or all."""
-    return size if isinstance(size, int) and size > 0 else None
+def _group_size(name: str, entry: Mapping[str, Any], *keys: str) -> int | None:
+    """How many weights have a scale in common, by the first key that there is; None where a row has one, or all have.
+
+    Raises:
+        UnreadableModel: it is no such number.
+    """
+    key = next((each for each in keys if each in entry), keys[0])
+    size = entry.get(key)
+    if size is None or (size == _WHOLE_ROW and isinstance(size, int)):
+        return None
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise UnreadableModel(
+            f"{key} must be a whole number of weights, or {_WHOLE_ROW} for a whole row, got {size!r:.40} in {name}"
+        )
+    return size
 
 
 def _of_layers(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[ModuleNames, PartFormat]]:
@@ -230,17 +274,17 @@ def _of_gptq(name: str, entry: Mapping[str, Any]) -> _Rules:
     """GPTQ's overrides by regular expression: "-:" leaves out, others change bits and groups."""
     typical = _method_format(name, entry)
     rules: list[tuple[ModuleNames, PartFormat]] = []
-    dynamic = entry.get("dynamic")
-    overrides = dynamic.items() if isinstance(dynamic, Mapping) else ()
-    for text, change in overrides:
+    overrides = _object(name, entry, "dynamic") or {}
+    for text in overrides:
         pattern = ModuleNames([f"re:{text.removeprefix('-:').removeprefix('+:')}"], name)
         stored = IN_BF16
         if not text.startswith("-:"):
-            stored = _method_format(name, {**entry, **change} if isinstance(change, Mapping) else entry)
+            stored = _method_format(name, {**entry, **(_object(name, overrides, text) or {})})
         rules.append((pattern, stored))
+    listed = entry.get("modules_in_block_to_quantize")
     only: list[object] = []
-    for group in _list(entry.get("modules_in_block_to_quantize")):
-        only += _list(group) or [group]
+    for group in listed if isinstance(listed, list) else [listed]:
+        only += _names(name, {"modules_in_block_to_quantize": group}, "modules_in_block_to_quantize")
     if only:
         return _Rules((*rules, (ModuleNames(only, name), typical)), IN_BF16)
     return _Rules(tuple(rules), typical, may_hold_head=bool(entry.get("lm_head")))
@@ -248,8 +292,8 @@ def _of_gptq(name: str, entry: Mapping[str, Any]) -> _Rules:
 
 def _of_groups(name: str, entry: Mapping[str, Any]) -> _Rules:
     """The schemes of compressed-tensors; one of all linear layers is the default where no scheme names a module."""
-    sparsity = entry.get("sparsity_config")
-    if isinstance(sparsity, Mapping) and sparsity.get("format", "dense") != "dense":
+    sparsity = _object(name, entry, "sparsity_config") or {}
+    if sparsity.get("format", "dense") != "dense":
         raise UnreadableModel(f"weights must be dense, got {sparsity.get('format')!r:.40} in {name}")
     groups = entry.get("config_groups")
     are_schemes = isinstance(groups, Mapping) and all(isinstance(each, Mapping) for each in groups.values())
@@ -260,7 +304,7 @@ def _of_groups(name: str, entry: Mapping[str, Any]) -> _Rules:
     # From the last scheme to the first: the default is that of the first one of linear layers.
     for group in reversed(list(groups.values())):
         stored = _scheme_format(name, group)
-        targets = _list(group.get("targets")) or ["Linear"]
+        targets = _names(name, group, "targets") or ["Linear"]
         if any(isinstance(each, str) and each.lower() == "linear" for each in targets):
             default = stored
         rules.insert(0, (ModuleNames(targets, name), stored))
@@ -269,20 +313,20 @@ def _of_groups(name: str, entry: Mapping[str, Any]) -> _Rules:
 
 def _scheme_format(name: str, group: Mapping[str, Any]) -> PartFormat:
     """The format of a scheme of compressed-tensors; absent values are the defaults of its class."""
-    weights, activations = group.get("weights"), group.get("input_activations")
-    if not isinstance(weights, Mapping):
+    weights, activations = _object(name, group, "weights"), _object(name, group, "input_activations")
+    if weights is None:
         return IN_BF16
     kind = (weights.get("type", "int"), weights.get("num_bits", 8))
     of_input = None
-    if isinstance(activations, Mapping):
+    if activations is not None:
         of_input = (activations.get("type", "int"), activations.get("num_bits", 8))
-    size = _group_size(weights.get("group_size"))
+    size = _group_size(name, weights, "group_size")
     strategy = weights.get("strategy") or ("group" if size else "tensor")
     made: WeightFormat | None = None
     if kind == of_input == ("float", 8) and strategy == "block" and weights.get("block_structure") == _FP8_BLOCK:
         made, size = WeightFormat.FP8_BLOCK, None
     elif kind == of_input == ("float", 8) and strategy in ("tensor", "channel"):
-        is_static = isinstance(activations, Mapping) and activations.get("dynamic") is False
+        is_static = activations is not None and activations.get("dynamic") is False
         made = WeightFormat.FP8 if is_static else WeightFormat.FP8_DYNAMIC
     elif kind == of_input == ("float", 4) and size == 16:
         made = WeightFormat.NVFP4
@@ -301,8 +345,10 @@ def _scheme_format(name: str, group: Mapping[str, Any]) -> PartFormat:
 def _method_format(name: str, entry: Mapping[str, Any]) -> PartFormat:
     """The format that a method or an algorithm has for all modules."""
     method, algorithm = _text(entry, "quant_method"), _text(entry, "quant_algo")
-    size = _group_size(entry.get("group_size", entry.get("q_group_size")))
+    size = _group_size(name, entry, "group_size", "q_group_size")
     if algorithm:
+        if algorithm == "nvfp4" and size not in (None, _NVFP4_GROUP):
+            raise _not_modelled(name, f"nvfp4 with a scale for {size} weights instead of {_NVFP4_GROUP}")
         if algorithm in _ALGORITHMS:
             return PartFormat(_ALGORITHMS[algorithm], size)
         raise _not_modelled(name, algorithm)

@@ -14,6 +14,7 @@ from autoauto.graph.plain import CONTROL_FLOW, check_shape
 from autoauto.graph.shapes.control_flow import Lengths, control_flow_outputs
 from autoauto.graph.shapes.data_dependent import SHAPED_BY_DATA, bound
 from autoauto.graph.shapes.infer import infer_types
+from autoauto.graph.shapes.operand_rules import check_operands
 from autoauto.graph.shapes.shape_rule import integer
 from autoauto.graph.shapes.values import Value, is_float, label
 from autoauto.graph.shapes.windows import check_lengths, check_windows
@@ -78,6 +79,7 @@ def _outputs(
     operands = [values[name] if name else None for name in node.input]
     check_windows(node, operands)
     types = infer_types(model, node, values)
+    check_operands(node, operands)
     results: list[Array | None] = [None] * len(node.output)
     if node.op_type in _FOLLOWED and all(value.data is not None for value in read) and _is_few(types):
         results = _evaluate(model, node, values)
@@ -173,11 +175,6 @@ def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]
     """Refuse a contradiction that onnx's inference accepts: two counts of the same elements that differ."""
     if node.op_type in ("DepthToSpace", "SpaceToDepth", "Reshape"):
         count, other = prod(read[0].shape), prod(written[node.output[0]].shape)
-    elif node.op_type == "Gemm" and len(read) > 1:  # the axes over which it sums
-        count = read[0].shape[0 if integer(node, "transA", 0) else 1]
-        other = read[1].shape[1 if integer(node, "transB", 0) else 0]
-    elif node.op_type == "Conv" and len(read) > 1:  # channels, of which a filter of a group reads a part
-        count, other = prod(read[0].shape[1:2]), prod(read[1].shape[1:2]) * integer(node, "group", 1)
     else:
         return
     if count != other:

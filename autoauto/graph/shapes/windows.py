@@ -18,8 +18,10 @@ from autoauto.records.errors import UnreadableModel
 _CONVOLUTIONS = dict.fromkeys(("Conv", "ConvInteger", "FusedConv", "NhwcConv", "NhwcFusedConv"), 1) | {"QLinearConv": 3}
 """With the operand that is the weight."""
 _POOLS = frozenset({"AveragePool", "LpPool", "MaxPool", "MaxpoolWithMask", "NhwcMaxPool", "QLinearAveragePool"})
-_SHORTENED = frozenset({"ConvTranspose", "ConvTransposeWithDynamicPads", "DeformConv", "Pad", "UnfoldTensor"})
-"""Other operators that cut off ends."""
+_SHORTENED = frozenset(
+    {"ConvTranspose", "ConvTransposeWithDynamicPads", "DeformConv", "Pad", "Resize", "UnfoldTensor", "Upsample"}
+)
+"""Other operators that cut off ends, or leave out elements."""
 _TRY = "try a longer input with --shape"
 
 
@@ -62,7 +64,7 @@ def check_lengths(node: onnx.NodeProto, operands: Operands, written: Sequence[Va
     """Refuse a node that would make an output of negative length, or cut off everything; raises `WindowTooLong`."""
     first = given(operands, 0)
     read = first.shape if first is not None else ()
-    # These operators cut off ends: an output without elements means that nothing is left.
+    # These operators make axes shorter: an output without elements means that nothing is left.
     shortest = 1 if node.op_type in _SHORTENED and 0 not in read else 0
     for value in written:
         if any(length < shortest for length in value.shape):
