@@ -156,11 +156,11 @@ class Flow:
         return pipeline_table(self.costs, knobs)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """See `ModeFlow.best_plan`."""
+        """The best plan by estimated costs, and those of replicas whose devices or links differ."""
         return self._mode(knobs).best_plan(knobs, progress)
 
     def gap(self, knobs: Knobs) -> float:
-        """See `ModeFlow.gap`."""
+        """The largest share of its cost by which a plan of one pipeline may be better; 0 where the best is known."""
         return self._mode(knobs).gap(knobs)
 
     def expect(self, knobs: Knobs) -> Trial:
@@ -172,7 +172,7 @@ class Flow:
         return self._mode(knobs).forecast(knobs)
 
     def fits(self, knobs: Knobs) -> bool:
-        """See `ModeFlow.fits`."""
+        """True if the forecast fits and meets all constraints; some modes know it sooner than the forecast."""
         return self._mode(knobs).fits(knobs)
 
     @property
@@ -191,20 +191,20 @@ class Flow:
         return self._first_mode.simulates
 
     def exceeds(self, knobs: Knobs, worth: float) -> bool:
-        """See `ModeFlow.exceeds`."""
+        """True if an evaluation may give `worth` samples/s or more, by one simulation, or if nothing tells."""
         return self._mode(knobs).exceeds(knobs, worth)
 
     @property
     def window_s(self) -> float | None:
-        """See `ModeFlow.window_s`."""
+        """About the length of the windows of a trace in each of which bounds must hold; None without."""
         return self._first_mode.window_s
 
     def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
-        """See `ModeFlow.replicas_by_window`."""
+        """The fewest replicas that keep all bounds in each window of a trace; none without windows, or of two pools."""
         return self._mode(knobs).replicas_by_window(knobs)
 
     def rate_curves(self, best: Trial) -> RateCurves | None:
-        """See `ModeFlow.rate_curves`."""
+        """Times of requests over the rate, by replicas; None where nothing is simulated, or too much would be."""
         return self._mode(best.knobs).rate_curves(best)
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
@@ -212,15 +212,15 @@ class Flow:
         return self._mode(cell[0]).forecasts(cell)
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """See `ModeFlow.upper_bound`."""
+        """A trial that is no worse than the forecast and needs no layer; None where the forecast needs none either."""
         return self._mode(knobs).upper_bound(knobs)
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow.step_bounds`."""
+        """Bounds of the forecast that take a moment; None where there are none."""
         return self._mode(knobs).step_bounds(knobs)
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
-        """See `ModeFlow.is_bounded_by`."""
+        """True if the forecast gives no more than `worth` samples/s, where that is known sooner than the forecast."""
         return self._mode(knobs).is_bounded_by(knobs, worth)
 
     def evaluate(self, knobs: Knobs) -> Trial:
@@ -240,7 +240,7 @@ class Flow:
             self._measurements.race(None if trials is None else filter(None, known))
 
     def continue_from(self, trials: Sequence[Trial]) -> None:
-        """See `ModeFlow.continue_from`."""
+        """Compare what is measured from now on with these trials, of earlier searches of the study."""
         self._first_mode.continue_from(trials)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
@@ -260,7 +260,7 @@ class Flow:
         self._measurements.again(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """See `ModeFlow.timeline`."""
+        """The stages of a plan, simulated in their order; in training the whole step, of the slowest replica."""
         return self._mode(knobs).timeline(knobs, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:

@@ -61,7 +61,7 @@ class TextPrompts:
                 f"input_tokens must be more than the template of the chat adds, got {load.input_tokens} where a prompt "
                 f"of {n_short} words has {short} tokens; try more, or completions"
             )
-        n_given = await n_tokens(cls(load, n_words)(0))  # a third one corrects what the line through two misses
+        n_given = await n_tokens(cls(load, n_words)(0))  # a third count corrects the line through two
         n_words = max(n_words + round((load.input_tokens - n_given) / per_word), 1)
         return cls(load, n_words)
 

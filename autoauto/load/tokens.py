@@ -72,11 +72,12 @@ class TokenLoad:
     def to_json(self) -> dict[str, Any]:
         """All settings as JSON has them; those of arrivals stand beside the others."""
         settings: dict[str, Any] = _plain(self)
-        arrivals = settings.pop("arrivals") or {"requests_per_s": None, "process": {"variation": None}}
-        return settings | {
-            "requests_per_s": arrivals["requests_per_s"],
-            "arrival_variation": arrivals["process"]["variation"],
-        }
+        del settings["arrivals"]
+        requests_per_s: float | None = None
+        variation: float | None = None
+        if self.arrivals is not None:
+            requests_per_s, variation = self.arrivals.requests_per_s, self.arrivals.process.variation
+        return settings | {"requests_per_s": requests_per_s, "arrival_variation": variation}
 
     @property
     def n_before(self) -> int:

@@ -116,15 +116,7 @@ def profile_in_model(
             output_bytes=int(alive.output_bytes[index]),
         )
         layers.append(layer)
-    return ModelProfile(
-        model=graph.name,
-        target=f"{target.version} {device.name}",
-        options=options,
-        names=tuple(layer.name for layer in graph.layers),
-        kinds=tuple(layer.kind for layer in graph.layers),
-        tied=tuple(layer.tied for layer in graph.layers),
-        layers=tuple(layers),
-    )
+    return ModelProfile.of_graph(graph, f"{target.version} {device.name}", options, layers)
 
 
 def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] | None:

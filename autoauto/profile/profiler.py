@@ -113,14 +113,11 @@ class Profiler:
         if options.training not in self._variants:
             self._variants[options.training] = Variants(stash_of(graph, options).passes)
         variants = self._variants[options.training]
-        return ModelProfile(
-            model=graph.name,
-            target=f"{self._target.version} {self._device.name}",
-            options=options,
-            names=tuple(layer.name for layer in graph.layers),
-            kinds=tuple(layer.kind for layer in graph.layers),
-            tied=tuple(layer.tied for layer in graph.layers),
-            layers=self._layers(variants, options, self._alone_at(variants, options, progress)),
+        return ModelProfile.of_graph(
+            graph,
+            f"{self._target.version} {self._device.name}",
+            options,
+            self._layers(variants, options, self._alone_at(variants, options, progress)),
             outlined=() if options.training else traits_of(self._target).outlined,
         )
 

@@ -286,17 +286,26 @@ class Result:
         return values
 
     @property
+    def _parts(self) -> tuple[Any, ...]:
+        """The objects with its numbers: itself, and what not every result has, or None."""
+        return (self, self.of_mode, self.devices, self.percentiles, self.load, self.run)
+
+    @property
     def values(self) -> dict[str, Any]:
         """The numbers that it has, by name; None where one is not known."""
-        known = {name: getattr(self, name) for name in _NAMES[Result]}
-        for part in (self.of_mode, self.devices, self.percentiles, self.load, self.run):
+        known: dict[str, Any] = {}
+        for part in self._parts:
             if part is not None:
                 known |= {name: getattr(part, name) for name in _NAMES[type(part)]}
         return known
 
     def value(self, name: str) -> Any:
         """One of `values`; None where it has none of this name."""
-        return self.values.get(name)
+        owner = _OWNERS[name]
+        for part in self._parts:
+            if isinstance(part, owner):
+                return getattr(part, name)
+        return None
 
     def with_values(self, values: Mapping[str, Any]) -> Self:
         """The result with other numbers, by their names."""

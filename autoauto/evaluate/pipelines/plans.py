@@ -87,7 +87,8 @@ class Plans:
         ways = placements(setting.devices(knobs), knobs.n_ipu, knobs.replicas)
         can_be = False
         for starts in ways:
-            known = [self._has_plan(knobs, first) for first in {self.first_like(knobs, start) for start in starts}]
+            firsts = {self.first_like(knobs, start) for start in starts}  # like pipelines are asked once
+            known = [self._has_plan(knobs, first) for first in firsts]
             if None in known:
                 return None
             can_be = can_be or all(known)

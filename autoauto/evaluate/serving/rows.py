@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.records.errors import BadInput
-from autoauto.records.files.csv import decimal_point, separator_of
+from autoauto.records.files.csv import decimal_point, named_twice, separator_of
 
 if TYPE_CHECKING:
     from autoauto.space.engine_measurements import EngineMeasurements
@@ -220,7 +220,7 @@ def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]], *, 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
     named = [column.strip() for column in columns]
     given = set(named)
-    twice = [column for column in given if column and named.count(column) > 1]
+    twice = named_twice(named)
     if twice:
         raise BadInput(
             f"{path}, line 1: columns must have names of their own, got {min(twice)!r:.40} twice; leave one out"

@@ -5,7 +5,7 @@ At the end of a step of training: `WeightUpdate`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import inf
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.errors import BadInput
+from autoauto.records.layers import LayerGraph
 from autoauto.records.units import Precision
 
 PROFILE_SCHEMA = 9
@@ -304,6 +305,32 @@ class ModelProfile:
     tied: tuple[str | None, ...]
     layers: tuple[LayerProfile, ...]
     outlined: tuple[str, ...] = ()
+
+    @staticmethod
+    def of_graph(
+        graph: LayerGraph,
+        target: str,
+        options: CompileOptions,
+        layers: Sequence[LayerProfile],
+        outlined: tuple[str, ...] = (),
+    ) -> ModelProfile:
+        """The profile of a graph, whose layers have names, kinds and ties.
+
+        Args:
+            graph: the model.
+            target, options, outlined: as in the class.
+            layers: the profile of each layer of the graph.
+        """
+        return ModelProfile(
+            model=graph.name,
+            target=target,
+            options=options,
+            names=tuple(layer.name for layer in graph.layers),
+            kinds=tuple(layer.kind for layer in graph.layers),
+            tied=tuple(layer.tied for layer in graph.layers),
+            layers=tuple(layers),
+            outlined=outlined,
+        )
 
     def __post_init__(self) -> None:
         lengths = list(map(len, (self.names, self.kinds, self.tied, self.layers)))

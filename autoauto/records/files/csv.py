@@ -1,8 +1,9 @@
-"""How spreadsheets write tables: `separator_of` and `decimal_point`."""
+"""How spreadsheets write tables: `separator_of`, `decimal_point` and `named_twice`."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _DECIMAL_COMMA = re.compile(r"([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)")
 
@@ -24,3 +25,12 @@ def decimal_point(cell: str) -> str:
     ('0.5', 'a,5', '1,234,567')
     """
     return _DECIMAL_COMMA.sub(r"\1.\2", cell) if _DECIMAL_COMMA.fullmatch(cell) else cell
+
+
+def named_twice(columns: Sequence[str]) -> list[str]:
+    """The names that more than one column has, each once; columns without a name do not count.
+
+    >>> named_twice(["a", "b", "", "a", ""])
+    ['a']
+    """
+    return [name for name in dict.fromkeys(columns) if name and columns.count(name) > 1]

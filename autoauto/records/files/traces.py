@@ -30,7 +30,7 @@ from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace
 from autoauto.records.costs.traffic.prefixes import cached_tokens
 from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
-from autoauto.records.files.csv import decimal_point, separator_of
+from autoauto.records.files.csv import decimal_point, named_twice, separator_of
 
 MAX_REQUESTS = 200_000
 MAX_BYTES = 2**28
@@ -113,7 +113,7 @@ def _csv_rows(path: Path, text: str) -> Iterator[_Arrival]:
     if columns is None:
         forms = "; or ".join(", ".join(each) for each in _COLUMNS)
         raise BadInput(f"{path}, line 1: a trace must have the columns {forms}; or be lines of JSON as Mooncake's")
-    if twice := [name for name in columns if named.count(name) > 1]:
+    if twice := [name for name in named_twice(named) if name in columns]:
         raise BadInput(f"{path}, line 1: a trace must have a column of a name, got {twice[0]!r} twice; leave one out")
     for row in reader:
         where = f"{path}, line {reader.line_num}"
