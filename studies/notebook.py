@@ -28,8 +28,22 @@ def executed(notebook: Any) -> Any:
     notebook.metadata.pop("language_info", None)  # the version of the Python that ran it
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = [_shown(output) for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = shown_outputs(cell.outputs)
     return notebook
+
+
+def shown_outputs(outputs: list[Any]) -> list[Any]:
+    """The outputs of a cell without what went to stderr; text that a message on stderr has cut is one text again."""
+    shown: list[Any] = []
+    for output in outputs:
+        if output.get("name") == "stderr":
+            continue
+        # a slow machine flushes stdout more than once, and stderr comes in between
+        if shown and output.get("name") == "stdout" == shown[-1].get("name"):
+            shown[-1].text += output.text
+        else:
+            shown.append(_shown(output))
+    return shown
 
 
 def _shown(output: Any) -> Any:

@@ -20,7 +20,7 @@ def run_script(tmp_path: Path) -> RunScript:
     def run(name: str, *arguments: str, exit_codes: Collection[int] = (0,)) -> list[str]:
         command = [sys.executable, str(ROOT / "studies" / f"{name}.py"), *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode in exit_codes, done.stderr
+        assert done.returncode in exit_codes, done.stdout + done.stderr
         return [*done.stdout.splitlines(), *(done.stderr.splitlines() if done.returncode == 2 else ())]
 
     return run

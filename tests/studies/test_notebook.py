@@ -3,7 +3,7 @@
 import nbformat
 import pytest
 
-from studies.notebook import PATH, differing
+from studies.notebook import PATH, differing, shown_outputs
 from tests.studies.conftest import RunScript
 
 
@@ -29,3 +29,9 @@ def test_another_output_is_named_by_its_cell() -> None:
     assert differing(stored, again) == []
     again.cells[0].outputs = [nbformat.v4.new_output("stream", text="1")]
     assert differing(stored, again) == ["a"]
+
+
+def test_text_that_stderr_has_cut_is_one_output() -> None:
+    texts = ("stdout", "a\n"), ("stderr", "a warning"), ("stdout", "b\n"), ("stdout", "c\n")
+    outputs = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in texts]
+    assert [output.text for output in shown_outputs(outputs)] == ["a\nb\nc\n"]
