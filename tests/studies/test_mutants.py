@@ -87,7 +87,7 @@ def test_equivalent_mutants_are_lines_of_the_code() -> None:
 
 @pytest.mark.slow
 def test_the_tests_of_a_room_find_mutants(run_script: Callable[..., list[str]]) -> None:
-    (line,) = run_script("mutants", "records/interval.py", "--n", "2", "--json")
+    (line,) = run_script("mutants", "http", "--n", "2", "--json")
     counts = json.loads(line)
     assert counts["n"] == 2
     assert counts["killed"] + len(counts["survivors"]) == 2
