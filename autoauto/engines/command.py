@@ -28,7 +28,6 @@ class Machines(NamedTuple):
     """The machines of a replica, and which of them a process is on.
 
     Attributes:
-        n: machines.
         rank: that of the process, in the order of the stages.
         port: of the first, on which the others find it.
     """
@@ -110,7 +109,6 @@ class Command(NamedTuple):
 
     Attributes:
         words: the program and its options.
-        environment: variables.
         files: by name, in the folder where it starts.
     """
 
@@ -139,7 +137,6 @@ class CommandOption(NamedTuple):
     """An option of an engine, as its source defines it.
 
     Attributes:
-        name: with its dashes.
         type: of its value; None where it has none.
         choices: the values that are accepted; empty where all of the type are.
     """
@@ -279,7 +276,6 @@ class Pools(NamedTuple):
     Attributes:
         prefill: of every server of prompts: its URL without "http://", and the port of its `PoolPart`.
         decode: of every server of answers: its URL without "http://".
-        port: of the front.
     """
 
     prefill: Sequence[tuple[str, int]]
@@ -331,9 +327,6 @@ class Launcher:
     Attributes:
         to: the name of the format of `autoauto export`.
         source: where its options were read.
-        image: of a container that has it.
-        syntax: how the program is called.
-        command: of a replica that listens on a port.
         limits: reads a command and the files that it reads, by name.
         makes: the option for every format of weights that the engine makes of a checkpoint in bf16.
         own_options: the options that differ between replicas of one plan.

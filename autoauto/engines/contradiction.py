@@ -16,10 +16,7 @@ class Contradiction(NamedTuple):
     """Rows that contradict the forecasts of a kind of models by an engine.
 
     Attributes:
-        system: the GPUs.
-        weights: their format.
         has_experts: True if they are of mixtures of experts, False if of dense models.
-        n_rows: that were measured.
         tpot: measured over forecast time between tokens: the smallest, the median and the largest.
         reason: what is known of them.
     """

@@ -27,7 +27,6 @@ class HostCosts(NamedTuple):
     """What the host CPU adds to the times of kernels, in seconds.
 
     Attributes:
-        step_s: per step.
         sequence_s: of every sequence in every step: scheduling, sampling, text of the new token.
         first_token_s: of every request: tokenizing the prompt and starting the response.
         together: the share of requests of one length that arrive together with all others in flight after the first
@@ -151,14 +150,11 @@ class Engine:
         title: as its makers write it.
         kernel_times: the engine whose measured kernels stand for its own, as the package of extra gpu names it.
         mixes: True if a step computes prompts and decodes; else prompts come first and decoding waits.
-        memory: what it takes and holds on a GPU.
         host: what the host CPU adds.
         launcher: how it is started, and how its processes stand on GPUs.
-        step_rules: how requests are admitted to its steps.
         rules: what it takes of blocks, groups and formats.
         model_rules: what it takes of models besides.
         kernel_exceptions: kernels whose times are not simply those of `kernel_times`.
-        measured: what measured rows say of its forecasts.
     """
 
     name: str
@@ -222,7 +218,6 @@ class Engine:
 
         Args:
             usable_share: of the memory of a GPU, that a plan may fill.
-            gpu: its name.
         """
         if usable_share >= 1 or self.memory.is_of_all:
             return ""

@@ -46,9 +46,7 @@ class LoadDriver(NamedTuple):
     """How published rows of an engine were measured, as far as the rows themselves do not say it.
 
     Attributes:
-        arrivals: of the requests.
         mean_length: of prompts and of answers, over the longest, which is what the rows say.
-        n_max_batched_tokens: of a step.
         n_beyond: clients that ask beyond those that the engine answers at a time.
     """
 

@@ -32,11 +32,7 @@ class ServerState(NamedTuple):
 
     Attributes:
         engine: as its makers write it.
-        running: requests that are computed.
-        waiting: requests in the queue.
         kv_usage: the share of the KV cache that is used, of the fullest.
-        preemptions: since it was started.
-        output_tokens: since it was started.
     """
 
     engine: str

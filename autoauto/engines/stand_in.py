@@ -49,8 +49,6 @@ class AttentionStandIn(NamedTuple):
     """Another engine's times of the attention of decode steps, where every head has keys and values of its own.
 
     Attributes:
-        systems: the GPUs.
-        engine: whose times are taken.
         reason: why, as the end of a sentence.
     """
 

@@ -175,7 +175,6 @@ _NOT_OF_PYTORCH = (
 
 
 def _classes(decoder: Decoder, *_: object) -> str | None:
-    """Which classes the backend has."""
     if not decoder.architecture.startswith(_NOT_OF_PYTORCH):
         return None
     return (

@@ -142,7 +142,6 @@ class _Weighted(NamedTuple):
     sample_bytes: int
 
     def read_cycles(self, batch_size: int) -> int:
-        """As `weight_read_cycles`."""
         return (self.fixed_bytes + batch_size * self.sample_bytes) // WEIGHTS_BYTES_PER_CYCLE
 
 
@@ -163,7 +162,6 @@ def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
 def _layer(
     layer: LayerProfile, forward: float, backward: float, extra_cycles: float, memory: Mapping[str, float]
 ) -> LayerProfile:
-    """Multiply a layer by its factors, then add `extra_cycles` to its forward pass."""
     temporary = memory.get(TEMPORARY, 1.0)
     return replace(
         layer,

@@ -45,7 +45,6 @@ def non_negative(matrix: FloatArray, target: FloatArray) -> FloatArray:
 
 
 def _plain(matrix: FloatArray, target: FloatArray, is_in: BoolArray) -> FloatArray:
-    """Least squares by some columns; 0 for the others."""
     plain = np.zeros(matrix.shape[1])
     plain[is_in] = np.linalg.lstsq(matrix[:, is_in], target)[0]
     return plain

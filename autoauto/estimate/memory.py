@@ -179,7 +179,6 @@ def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision:
 
     Args:
         profile: in training.
-        update: has the states.
         precision: of gradients and weights.
     """
     if not update.state_bytes(1, precision) and not update.working_bytes(1, precision):
@@ -200,12 +199,6 @@ def stage_with_optimizer_state(
 
     A compiler knows the layers of the stage only, so weights that other layers read too are exclusive in its output. A
     device holds them once.
-
-    Args:
-        stage: compiled.
-        own: its layers.
-        layers: of the model.
-        update, precision: as in `with_optimizer_state`.
     """
     source = gradient_category(layers)
     tied: dict[str, int] = {}

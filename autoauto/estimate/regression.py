@@ -193,7 +193,6 @@ def _student(logs: Sequence[float]) -> tuple[float, float]:
 
 
 def _forward(example: RangeExample) -> dict[str, int]:
-    """All features of the forward pass."""
     features = dict(example.forward_cycles)
     features.update((str(feature), n) for feature, n in example.feature_cycles.items())
     return features
@@ -208,7 +207,6 @@ def _folds(examples: Sequence[RangeExample]) -> list[int]:
 
 
 def _cross_predict(rows: Sequence[TrainingRow], shrinkage: float) -> list[float]:
-    """The prediction for every row by a fit to the rows of other folds."""
     fits: dict[int, Factors] = {}
     for fold in {row.fold for row in rows}:
         fits[fold] = _solve([row for row in rows if row.fold != fold], shrinkage)
@@ -293,7 +291,6 @@ def _fit_memory(examples: Sequence[RangeExample]) -> tuple[Factors, PredictionIn
 
 
 def _sums(parts: Iterable[Fitted]) -> list[float]:
-    """The prediction for every row of a quantity that is the sum of `parts`, for example forward and backward."""
     return [sum(predictions) for predictions in zip(*(part.predictions for part in parts), strict=True)]
 
 

@@ -230,7 +230,6 @@ def _equal(file: TomlFile) -> Cluster:
 
 
 def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
-    """The links between neighbours."""
     if table.n_devices == 1:
         return ()
     if table.device_link is None:
@@ -323,7 +322,6 @@ def cluster_toml(cluster: Cluster, source: str, comments: tuple[str, ...] = ()) 
     Args:
         cluster: devices without overlapped host links.
         source: where its figures come from; part of the file.
-        comments: lines above everything else.
     """
     assert cluster.overlapped_host_links is None
     return "\n".join(_lines(cluster, source, comments)) + "\n"

@@ -70,11 +70,8 @@ class Request(NamedTuple):
     """The model, devices and options for which a named target is opened.
 
     Attributes:
-        graph: the model.
         source: opens the model's file, to cut ranges of layers out of it; None when the model was given without one.
         cluster: the target's devices, with the memory that plans may fill.
-        precision: format of weights and activations.
-        options: every option of the target.
         decoder: the model, if it was read as a decoder; else None.
         decoder_file: the file that the decoder was read from, if an engine of this machine can read it, too.
     """
@@ -97,7 +94,6 @@ class NamedTarget:
 
     Attributes:
         name: of the target; its clusters have it as `Cluster.target`.
-        summary: what it is, in a few words, for `--help`.
         default_cluster: the name of the devices that are used when none are named.
         default_precision: when none is given.
         options: those that only this target has.
@@ -144,9 +140,6 @@ class NamedTarget:
 
     def read_options(self, given: Mapping[str, object]) -> OptionValues:
         """The value of every option, by default its default.
-
-        Args:
-            given: options by name.
 
         Raises:
             BadInput: an option of another target, or a value that an option cannot have.

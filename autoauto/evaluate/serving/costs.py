@@ -28,8 +28,8 @@ from autoauto.targets.gpu.calibration import Factors
 from autoauto.targets.gpu.costs import DecoderCosts
 from autoauto.targets.gpu.memory import MemoryRule
 from autoauto.targets.gpu.session import GpuSession
-from autoauto.targets.gpu.systems import CLOCK_HZ
-from autoauto.targets.gpu.target import GpuTarget, system_of
+from autoauto.targets.gpu.systems import CLOCK_HZ, system_named
+from autoauto.targets.gpu.target import GpuTarget
 
 KV_CACHE = "KV cache"
 """A category of memory, beside those of `records/costs/profile.py`."""
@@ -147,15 +147,7 @@ class PositionCosts(NamedTuple):
 def position_costs(
     layers: DecoderCosts, position: StagePosition, n_sequences: FloatArray, rule: MemoryRule, limit_bytes: int
 ) -> PositionCosts:
-    """The costs of stages of a position.
-
-    Args:
-        layers: the costs of every layer on the GPUs of the position.
-        position: where the stage stands.
-        n_sequences: in flight, shape (batch sizes,).
-        rule: what a GPU holds besides weights and KV cache.
-        limit_bytes: what it may hold.
-    """
+    """The costs of stages of a position."""
     kinds = layers.kind_rows
     rows = list(kinds)
     if position.is_first:
@@ -192,12 +184,7 @@ def blocks_of_kinds(order: Sequence[int], n_blocks: IntArray) -> IntArray:
 
 
 class ServingCosts:
-    """The costs of a decoder on the GPUs of a setting.
-
-    Attributes:
-        setting: what all configurations have in common.
-        target: knows times of kernels.
-    """
+    """The costs of a decoder on the GPUs of a setting."""
 
     def __init__(self, setting: Setting, *, is_part: bool = False) -> None:
         """Take a setting; `is_part` if its GPUs are those of one kind of a larger cluster."""
@@ -227,7 +214,7 @@ class ServingCosts:
     def factors(self, knobs: Knobs) -> list[Factors]:
         """The factors on the times of every kind of GPUs."""
         of = session_of(knobs), knobs.n_ipu, requests_of(knobs)
-        return [self.target.factors(system_of(device), *of) for device in self.kinds(knobs)]
+        return [self.target.factors(system_named(device.name), *of) for device in self.kinds(knobs)]
 
     def layers(self, device: Device, knobs: Knobs, sizes: Sizes) -> DecoderCosts:
         """The costs of all layers on one kind of GPU, at the batch sizes `sizes` in place of the one of `knobs`.
@@ -238,7 +225,7 @@ class ServingCosts:
         session, requests = session_of(knobs), self.requests(knobs)
         return self._layers.of(
             (device.name, session, requests, sizes),
-            lambda: self.target.layer_costs(system_of(device), session, requests, session.of_rank(sizes)),
+            lambda: self.target.layer_costs(system_named(device.name), session, requests, session.of_rank(sizes)),
         )
 
     def stage(self, knobs: Knobs, position: StagePosition, sizes: Sizes) -> PositionCosts:
@@ -248,7 +235,7 @@ class ServingCosts:
             Unsupported: as `layers`, or the engine does not leave free what a plan does.
         """
         device, session = self.kinds(knobs)[position.kind], session_of(knobs)
-        system = system_of(device)
+        system = system_named(device.name)
         n_in_flight = session.of_rank(sizes) * knobs.n_ipu
         n_sampled = n_in_flight * self.target.speculation.step_tokens
         rule = self.target.memory_rule(system, session, knobs.n_ipu, n_sampled)

@@ -41,9 +41,7 @@ class EngineChoice(NamedTuple):
     """The choices of a configuration of engines on which the error of a ratio depends.
 
     Attributes:
-        engine: its name.
         formats: of weights and of keys and values.
-        n_stages: of a pipeline.
         group: GPUs that split the attention, among which experts are dealt, and ranks of the attention.
         n_pools: 2 where other servers compute prompts.
     """
@@ -100,7 +98,6 @@ def are_tied(log_margin: float, first: EngineChoice, second: EngineChoice) -> bo
 
     Args:
         log_margin: the logarithm of first forecast / second forecast.
-        first, second: the configurations.
     """
     better, other = (first, second) if log_margin >= 0 else (second, first)
     needed = MIN_PROBABILITY_OF_STAGES if better.n_stages > other.n_stages else MIN_PROBABILITY
@@ -114,7 +111,6 @@ def simplest_of_tie(best: Knobs, scores: Mapping[Knobs, float]) -> Knobs:
     groups, or with smaller groups and no more stages.
 
     Args:
-        best: the one with the highest score.
         scores: in proportion to throughput, of configurations that keep all bounds.
     """
     chosen, ties = EngineChoice.of(best), {best}

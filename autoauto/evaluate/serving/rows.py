@@ -74,7 +74,6 @@ class Row:
     """A row of a file, as texts.
 
     Attributes:
-        path: of the file.
         line: where the row ends, from 1.
         cells: by column.
     """
@@ -140,7 +139,6 @@ class Row:
         """A whole number from 1.
 
         Args:
-            name: of the column.
             missing: what an empty cell means; None if it means nothing.
 
         Raises:
@@ -164,13 +162,7 @@ class Measured(NamedTuple):
 
 
 def rows_of_study(measured: EngineMeasurements, model: str, system: str) -> list[dict[str, object]]:
-    """What a study measured on engines, as cells of such a file, one row a configuration that was measured.
-
-    Args:
-        measured: of the study.
-        model: its name or path.
-        system: the GPUs.
-    """
+    """What a study measured on engines, as cells of such a file, one row a configuration that was measured."""
     rows: list[dict[str, object]] = []
     for number, row in enumerate(measured.rows):
         if not row.is_measured:

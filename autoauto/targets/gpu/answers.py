@@ -77,7 +77,6 @@ class _Answered(NamedTuple):
 
     @property
     def answers(self) -> dict[Size, Milliseconds]:
-        """The answers by size."""
         times = _parts(self.milliseconds, len(self.asked.numbers))
         sizes = _parts(self.sizes, len(self.sizes) // len(times))
         return dict(zip(sizes, times, strict=True))
@@ -88,8 +87,6 @@ def _parts(values: Sequence[Value], n_each: int) -> list[tuple[Value, ...]]:
 
 
 class _Content(Struct):
-    """The content of a file."""
-
     specification: bytes = b""
     decode: Sequence[NamedOperation] = ()
     prompt: Sequence[NamedOperation] = ()
@@ -105,7 +102,6 @@ class StoredAnswers:
     """
 
     def __init__(self, content: str) -> None:
-        """Read the answers of a model that is described by `content`."""
         self._key = sha256(repr((SCHEMA, content)).encode()).hexdigest()
         self._path = cache_dir() / _FOLDER / self._key
         self._state: tuple[int, ...] | None = None

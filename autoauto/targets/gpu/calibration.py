@@ -48,11 +48,9 @@ class _Mean(NamedTuple):
     variance: float
 
     def share_below(self, value: float) -> float:
-        """The probability of a smaller logarithm."""
         return _STANDARD.cdf((value - self.centre) / sqrt(self.variance))
 
     def quantile(self, share: float) -> float:
-        """The logarithm below which a share lies."""
         return self.centre + _STANDARD.inv_cdf(share) * sqrt(self.variance)
 
 
@@ -70,17 +68,14 @@ class _Rows(NamedTuple):
 
     @property
     def centre(self) -> float:
-        """The mean of the mixture."""
         return (1 - self.p_far) * self.near.centre + self.p_far * self.far.centre
 
     def widened(self, deviation: float) -> _Rows:
-        """The distribution of rows with another, independent deviation added."""
         near = self.near._replace(variance=self.near.variance + deviation**2)
         far = self.far._replace(variance=self.far.variance + deviation**2)
         return _Rows(near, far, self.p_far)
 
     def share_below(self, value: float) -> float:
-        """The share of rows whose logarithm is smaller."""
         return (1 - self.p_far) * self.near.share_below(value) + self.p_far * self.far.share_below(value)
 
     def quantile(self, share: float) -> float:
@@ -100,9 +95,6 @@ class Group(NamedTuple):
     """The configurations that share a factor.
 
     Attributes:
-        model: its name.
-        engine: its name.
-        system: the GPUs.
         precision: the format of weights.
         family: of the model, as `family_of` has it.
     """
@@ -123,7 +115,6 @@ class Ratio(NamedTuple):
     """Measured over forecast times of one row.
 
     Attributes:
-        group: its group.
         tpot: ratio of the time between two tokens; None where it was not measured.
         ttft: ratio of the time to the first token; None where it was not measured.
         requests: the requests that were answered; None where they are not known.
@@ -142,7 +133,6 @@ class Factor(NamedTuple):
         factor: the most likely value.
         low, high: ends of the interval in which the ratio of a row lies in `INTERVAL` of cases.
         held: the end at which bounds must hold: the ratio of another row lies below it in `HELD` of cases.
-        n_rows: number of rows that it was fitted on.
         rows: the distribution of the logarithms of ratios.
     """
 
@@ -174,7 +164,6 @@ class Factors(NamedTuple):
 
     Attributes:
         tpot: factor of the time between two tokens; throughput is divided by it.
-        ttft: factor of the time to the first token.
     """
 
     tpot: Factor
@@ -196,12 +185,7 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors of the groups that were measured.
-
-    Attributes:
-        factors: the factors of every group, for requests as they were measured.
-        requests: the requests that were measured, by group.
-    """
+    """Factors of the groups that were measured."""
 
     factors: Mapping[Group, Factors]
     requests: Mapping[Group, frozenset[Workload]] = field(default_factory=dict)
@@ -210,7 +194,6 @@ class Calibration:
         """The factors of a group; the priors of its family if the user measured nothing.
 
         Args:
-            group: the group.
             requests: the requests that are forecast: the further they are from the measured ones, the wider are the
                 intervals. By default they are like the measured ones.
         """
@@ -219,14 +202,6 @@ class Calibration:
         if requests is None or not measured:
             return factors
         return factors.carried(min(octaves(requests, other) for other in measured))
-
-    def tpot(self, group: Group) -> Factor:
-        """The factor of the time between two tokens."""
-        return self.of(group).tpot
-
-    def ttft(self, group: Group) -> Factor:
-        """The factor of the time to the first token."""
-        return self.of(group).ttft
 
 
 def fit(ratios: Iterable[Ratio]) -> Calibration:

@@ -79,7 +79,6 @@ _OTHER_ATTENTION = LatentAttention(128, 1536, 512, 64, 128, 128)
 
 
 def _dense(decoder: Decoder, size: int) -> Decoder:
-    """The decoder with a dense layer in place of experts."""
     return replace(decoder, experts=None, intermediate_size=size)
 
 

@@ -142,12 +142,7 @@ _OPTIONS = (
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
-    """GPUs by system and number, or those of a description.
-
-    Raises:
-        BadInput: a device of the description is no system that has measured times.
-        MissingExtra: the package of measured times is not installed.
-    """
+    """GPUs by system and number, or those of a description."""
     devices = cluster_named(DEFAULT_CLUSTER) if given is None else _described(given)
     prices = prices_of(options.get("price"))
     if not prices:
@@ -158,18 +153,17 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _described(given: Cluster) -> Cluster:
-    """A described cluster of GPUs, with the nodes and power limits of their systems where it has none.
-
-    Raises:
-        BadInput: a device is no system that has measured times.
-    """
+    """A described cluster of GPUs, with the nodes and power limits of their systems where it has none."""
     for name in dict.fromkeys(device.name for device in given.devices):
         system_named(name)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
     given = given.with_each(_with_power_limit)
     if given.kinds:
-        kinds = [_in_nodes(kind) for kind in given.kinds]
+        kinds: list[DeviceKind] = []
+        for kind in given.kinds:  # all links between nodes are alike
+            linked = kind.linked or LinkedMachine(machine_of(system_named(kind.device.name)), kind.device_link)
+            kinds.append(replace(kind, linked=linked))
         return Cluster.of_kinds(given.name, given.target, kinds, given.topology)
     if given.machine is None:
         return replace(given, machine=machine_of(system_named(given.devices[0].name)))
@@ -183,20 +177,8 @@ def _with_power_limit(device: Device) -> Device:
     return replace(device, power_limit_w=system_named(device.name).power_limit_w)
 
 
-def _in_nodes(kind: DeviceKind) -> DeviceKind:
-    """A kind of GPUs, in nodes of their system if its file has none; all links between nodes are alike."""
-    if kind.linked is not None:
-        return kind
-    return replace(kind, linked=LinkedMachine(machine_of(system_named(kind.device.name)), kind.device_link))
-
-
 def _cluster(name: str) -> Cluster | None:
-    """The cluster called "h100_sxm-8" or "h100_sxm-8+l40s-8"; None for the path of a file.
-
-    Raises:
-        BadInput: it is no such name.
-        MissingExtra: the package of measured times is not installed.
-    """
+    """The cluster called "h100_sxm-8" or "h100_sxm-8+l40s-8"; None for the path of a file."""
     from autoauto.targets.gpu.tables import check_installed
 
     check_installed()
@@ -219,11 +201,7 @@ def _kind(part: Cluster) -> DeviceKind:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """The measured times of what a decoder computes; `evaluate/serving/measured.py` adds those of `--measured`.
-
-    Raises:
-        MissingExtra: the package of measured times is not installed.
-    """
+    """The measured times of what a decoder computes; `evaluate/serving/measured.py` adds those of `--measured`."""
     from autoauto.targets.gpu.tables import check_installed
     from autoauto.targets.gpu.target import GpuTarget, measured_engines
 

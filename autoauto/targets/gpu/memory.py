@@ -32,7 +32,6 @@ class MemoryRule(NamedTuple):
     """The memory of a GPU of a group besides weights and KV cache, and its limit.
 
     Attributes:
-        limit_bytes: limit of all memory.
         kv_factor: bytes that count for a byte of KV cache.
         activation_bytes: activations of a step, an array by the number of sequences in flight.
         other_bytes: memory of libraries, groups and graphs.

@@ -121,7 +121,6 @@ PREFILL_WORKERS = Knob(
 
 
 def _of_workers(knob: Knob) -> Knob:
-    """The knob of prefill workers that is like a knob of replicas."""
     return replace(
         knob,
         name=f"prefill_{knob.name}",
@@ -243,7 +242,6 @@ class GpuSession(Session):
     Beside its fields it takes the knobs of prefill workers by their names: `GpuSession(prefill_workers=2)`.
 
     Attributes:
-        engine: the name of the engine.
         tensor_parallel: GPUs that split the attention of a sequence.
         expert_parallel: number of GPUs of the group among which experts are dealt whole.
         precision: format of matrices; None is that of the checkpoint.

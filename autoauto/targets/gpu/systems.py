@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from autoauto.engines.engine import Engine
 from autoauto.engines.rules import GroupSplit
@@ -56,10 +55,8 @@ class GpuSystem:
     Attributes:
         name: its name in the package, for example "h100_sxm".
         memory_bytes: memory of one GPU that a program can have.
-        n_gpus_per_node: GPUs of a node, which are linked directly.
         intra_node_bytes_per_s: rate from one GPU to another of its node, one way.
         inter_node_bytes_per_s: rate to a GPU of another node.
-        host_bytes_per_s: rate from the host, one way.
         latency_s: latency of a message between GPUs.
         engines: the engines whose kernels were measured on it.
         power_limit_w: the most that a GPU draws, in watts; None where the package does not say.
@@ -108,7 +105,6 @@ def system_names() -> tuple[str, ...]:
 
 
 def _engines_measured(system: str) -> tuple[str, ...]:
-    """The engines whose kernels were measured on a system."""
     return tuple(sorted(path.name for path in (_folder() / "data" / system / "gemm").glob("*") if path.is_dir()))
 
 
@@ -128,7 +124,21 @@ def system_named(name: str) -> GpuSystem:
     import yaml  # of extra gpu
 
     content = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
-    return _system(name, content)
+    gpu, node = content["gpu"], content["node"]
+    has_racks = float(node["inter_node_bw"]) >= float(node["intra_node_bw"])
+    shown_bytes = _SHOWN_MIB[name] * MIB if name in _SHOWN_MIB else float(gpu["mem_capacity"])
+    return GpuSystem(
+        name=name,
+        memory_bytes=usable_bytes(shown_bytes),
+        n_gpus_per_node=int(node["num_gpus_per_node"]),
+        intra_node_bytes_per_s=float(node["intra_node_bw"]),
+        inter_node_bytes_per_s=float(node["inter_node_bw"]),
+        host_bytes_per_s=float(node["pcie_bw"]),
+        latency_s=float(node["p2p_latency"]),
+        engines=_engines_measured(name),
+        power_limit_w=float(gpu["power"]) if "power" in gpu else None,
+        n_gpus_per_rack=int(node.get("num_gpus_per_rack", 0)) if has_racks else 0,
+    )
 
 
 def is_cluster_name(name: str) -> bool:
@@ -269,21 +279,3 @@ def _folder() -> Path:
     if folder is None:
         raise missing_extra("the target gpu", "gpu")
     return folder / "systems"
-
-
-def _system(name: str, content: dict[str, Any]) -> GpuSystem:
-    gpu, node = content["gpu"], content["node"]
-    has_racks = float(node["inter_node_bw"]) >= float(node["intra_node_bw"])
-    shown_bytes = _SHOWN_MIB[name] * MIB if name in _SHOWN_MIB else float(gpu["mem_capacity"])
-    return GpuSystem(
-        name=name,
-        memory_bytes=usable_bytes(shown_bytes),
-        n_gpus_per_node=int(node["num_gpus_per_node"]),
-        intra_node_bytes_per_s=float(node["intra_node_bw"]),
-        inter_node_bytes_per_s=float(node["inter_node_bw"]),
-        host_bytes_per_s=float(node["pcie_bw"]),
-        latency_s=float(node["p2p_latency"]),
-        engines=_engines_measured(name),
-        power_limit_w=float(gpu["power"]) if "power" in gpu else None,
-        n_gpus_per_rack=int(node.get("num_gpus_per_rack", 0)) if has_racks else 0,
-    )

@@ -37,7 +37,7 @@ from autoauto.records.installation import extras, gpu_tables_dir, install_comman
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.answers import Asked, Size, StoredAnswers, write_all
 from autoauto.targets.gpu.configs import Described, Side, sources_of
-from autoauto.targets.gpu.operations import EMBEDDING, HEAD, Operation, Operations, operations_of, part_of
+from autoauto.targets.gpu.operations import EMBEDDING, HEAD, Operation, Operations, operations_of, part_of, taken
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
@@ -84,11 +84,8 @@ class Serving(NamedTuple):
 
     Attributes:
         system: the GPUs, by the name of the package, for example "h100_sxm".
-        engine: its name.
         tensor_parallel: GPUs that split the attention of a sequence.
         expert_parallel: among how many GPUs of the group experts are distributed whole; the rest splits every expert.
-        weights: the format of the matrices of the blocks.
-        kv_cache: that of keys and values.
         attention_data_parallel: ranks, each of `tensor_parallel` GPUs with the attention of sequences of its own.
     """
 
@@ -170,7 +167,6 @@ class KernelModel:
     """A model of the package. It is opened where it is asked what no process asked before."""
 
     def __init__(self, stored: StoredAnswers, opened: Callable[[], Any]) -> None:
-        """Take what is stored of the model, and how a handle of the package is made of it."""
         self._stored, self._opened = stored, opened
         self._decode, self._prompt = stored.decode, stored.prompt
         if not stored.decode:
@@ -185,8 +181,9 @@ class KernelModel:
             self._stored.describe(handle.spec_bytes, self._decode, self._prompt)
 
     def operations(self, side: Side, *, dispatch_reduces: bool) -> Operations:
-        """See `Operations.of`."""
-        return Operations.of(self._decode, self._prompt, side, dispatch_reduces=dispatch_reduces)
+        """The operations of a side of both steps; raises as `taken`."""
+        of_steps = (taken(step, side, dispatch_reduces=dispatch_reduces) for step in (self._decode, self._prompt))
+        return Operations(*of_steps)
 
     def seconds(self, asked: Asked, sizes: Sequence[Size]) -> FloatArray:
         """The times of operations at every size, shape (operations, sizes)."""
@@ -219,7 +216,6 @@ class Opened(NamedTuple):
 
     Attributes:
         models: of the package, by the format of products.
-        operations: what is taken of it.
     """
 
     models: Mapping[WeightFormat, KernelModel]
@@ -239,11 +235,7 @@ def _compiled(decoder: Decoder, serving: Serving) -> Sequence[Opened]:
 
 
 def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, WeightFormat]:
-    """The formats of the matrices of a block except those of experts.
-
-    Raises:
-        KeyError: one is of experts alone.
-    """
+    """The formats of the matrices of a block except those of experts."""
     formats: dict[BlockPart, WeightFormat] = {}
     for part, stored in decoder.part_formats(serving.weights).items():
         if part is not BlockPart.EXPERTS:
@@ -258,18 +250,16 @@ def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, Weig
 def _answering(
     decoder: Decoder, serving: Serving, source: Described, product: WeightFormat
 ) -> tuple[KernelModel, Operations]:
-    """A model with the first formats of experts and of prompt attention that it has times of, and its operations.
-
-    Raises:
-        RuntimeError: the package has no times; it is the last error of the package.
-    """
+    """A model with the first formats of experts and of prompt attention that it has times of, and its operations."""
     stored = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
     exceptions = engine_named(serving.engine).kernel_exceptions
     able = [*exceptions.of_experts.get(stored, ()), *_EXPERTS.get(stored, (_GEMM.get(stored, ""),))]
     if exceptions.stand_in(serving.system, stored, of_products=False):
         serving = serving._replace(expert_parallel=serving.n_gpus)
+    # Of products in the attention over a prompt: an fp8 cache is read as it is, where there is a kernel for it.
+    of_prompt = ("fp8", "bfloat16") if serving.kv_cache is WeightFormat.FP8 else ("bfloat16",)
     failures: list[RuntimeError] = []
-    for experts, prompt_format in choices(able, _prompt_formats(serving)):
+    for experts, prompt_format in choices(able, of_prompt):
         model = _model(serving, source, product, experts, prompt_format)
         try:
             return model, model.operations(source.side, dispatch_reduces=exceptions.dispatch_reduces)
@@ -321,23 +311,9 @@ def _package() -> tuple[object, ...]:
     return version(_PACKAGE), variables
 
 
-def _prompt_formats(serving: Serving) -> tuple[str, ...]:
-    """Formats of products in the attention over a prompt, the first is tried first.
-
-    An fp8 cache is read as it is, where there is a kernel for it.
-    """
-    if serving.kv_cache is WeightFormat.FP8:
-        return "fp8", "bfloat16"
-    return ("bfloat16",)
-
-
 @contextmanager
 def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
-    """Turn the errors of the package into one line.
-
-    Raises:
-        Unsupported: the package has no times of what is asked for.
-    """
+    """Turn the errors of the package into one line."""
     logging.getLogger("aiconfigurator_core").setLevel(logging.CRITICAL)
     try:
         yield
@@ -350,7 +326,6 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
 
 
 def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
-    """Name what the tables lack in terms of the user's options."""
     text = str(error)
     if "attention data missing" in text:
         n_heads = decoder.kv_heads_per_gpu(serving.tensor_parallel)
@@ -375,12 +350,7 @@ def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
 
 
 class KernelTables:
-    """The times of a decoder on one GPU of a group.
-
-    Attributes:
-        decoder: what is computed.
-        serving: where and how.
-    """
+    """The times of a decoder on one GPU of a group."""
 
     def __init__(
         self, decoder: Decoder, serving: Serving, models: Sequence[Opened], attention: Sequence[Opened]
@@ -398,7 +368,7 @@ class KernelTables:
 
     def _taken(self, sources: Sequence[Opened], *, is_prompt: bool, of_attention: bool) -> Taken:
         """The operations that depend on the length of sequences, or the others, each in the format of its part."""
-        taken: dict[KernelModel, list[Operation]] = defaultdict(list)
+        by_model: dict[KernelModel, list[Operation]] = defaultdict(list)
         for source in sources:
             for operation in source.operations.prompt if is_prompt else source.operations.decode:
                 if operation.is_attention != of_attention:
@@ -407,8 +377,8 @@ class KernelTables:
                 model = next(iter(source.models.values()))
                 if operation.part in self._formats:
                     model = source.models[self._formats[operation.part]]
-                taken[model].append(operation)
-        return taken
+                by_model[model].append(operation)
+        return by_model
 
     def decode_tokens(self, n_tokens: IntArray) -> Times:
         """A decode step of so many sequences, without attention."""
@@ -446,15 +416,15 @@ class KernelTables:
         size = (n_prompts, max(1, length), int(n_cached), _AS_LONG)
         return float(self._times(self._prompt_attention, [size], is_prompt=True).block[0])
 
-    def _decode(self, taken: Taken, n_sequences: IntArray, n_cached: int) -> Times:
+    def _decode(self, operations: Taken, n_sequences: IntArray, n_cached: int) -> Times:
         sizes = [(max(1, int(n)), max(1, int(n_cached))) for n in n_sequences.tolist()]
-        return self._times(taken, sizes, is_prompt=False)
+        return self._times(operations, sizes, is_prompt=False)
 
-    def _times(self, taken: Taken, sizes: Sequence[Size], *, is_prompt: bool) -> Times:
+    def _times(self, every: Taken, sizes: Sequence[Size], *, is_prompt: bool) -> Times:
         """The sums over operations, one after the other, at every size."""
         times = Times(*(np.zeros(len(sizes)) for _ in Times._fields))
         with _refusals(self.decoder, self.serving):
-            for model, operations in taken.items():
+            for model, operations in every.items():
                 asked = Asked(is_prompt, tuple(operation.number for operation in operations))
                 for operation, seconds in zip(operations, model.seconds(asked, sizes), strict=True):
                     self._add(operation.name, seconds, times)

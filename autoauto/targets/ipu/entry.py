@@ -47,11 +47,7 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """The cost model and its devices.
-
-    Raises:
-        BadInput: an operator that runs in fp32 is neither in ONNX nor in the model.
-    """
+    """The cost model and its devices."""
     from autoauto.targets.ipu.operator_cost import CompilerSettings
     from autoauto.targets.ipu.operators.registry import default_notes
     from autoauto.targets.ipu.target import IpuTarget
@@ -68,7 +64,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
 
 
 def _check_operators(names: Sequence[str], graph: LayerGraph) -> None:
-    """Refuse a name of an operator that is neither in ONNX nor in the model."""
     others = set(names) - {layer.op for layer in graph.layers}
     if not others:
         return

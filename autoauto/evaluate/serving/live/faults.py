@@ -23,7 +23,6 @@ class Fault(NamedTuple):
     """A configuration whose server failed.
 
     Attributes:
-        knobs: the configuration.
         reason: in the words of the engine's log.
         needed_bytes: by the estimate, if it ran out of memory; else None.
     """
@@ -71,7 +70,6 @@ class Faults:
                 raise Infeasible(reason, excess_bytes)
 
     def _check_blamed(self, fault: Fault, knobs: Knobs) -> None:
-        """Refuse a configuration that has what is to blame for a fault."""
         if not self._working:
             alike = [each for each in self._faults.values() if _words(each.reason) == _words(fault.reason)]
             if len(alike) >= N_ALIKE:

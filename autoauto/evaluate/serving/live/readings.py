@@ -45,11 +45,7 @@ class LoadReading(NamedTuple):
 
 @dataclass(slots=True)
 class Readings:
-    """The loads of one configuration.
-
-    Attributes:
-        readings: in their order.
-    """
+    """The loads of one configuration."""
 
     readings: list[LoadReading] = field(default_factory=list)
 

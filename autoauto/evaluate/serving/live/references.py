@@ -45,12 +45,9 @@ class Reference:
     """A configuration with which others are compared.
 
     Attributes:
-        knobs: of it.
         group: its servers, which may have been closed to make room.
-        readings: of its loads.
         tokens_per_s: as first measured, so that all that is compared with it has one scale.
         single_tokens_per_s: of one client a server, for each.
-        fit: of its steps.
     """
 
     knobs: Knobs
@@ -67,9 +64,7 @@ class References:
     They run until this is no longer used, or memory lacks.
 
     Args:
-        target: starts servers.
         needed_bytes: what all servers of a configuration need, by the estimate.
-        machine_bytes: the memory of the machine.
 
     Attributes:
         faults: what servers that failed say of others.
@@ -118,11 +113,7 @@ class References:
         return reference.group
 
     def _started(self, knobs: Knobs, beside: Reference | None = None) -> ServerGroup:
-        """The servers of a configuration; references but one end where memory would lack.
-
-        Raises:
-            OutOfMemory, Unsupported: one does not come up, which a rule then knows.
-        """
+        """The servers of a configuration; references but one end where memory would lack."""
         running = [each for each in self._references.values() if isinstance(each, Reference) and each is not beside]
         needed_bytes = self._needed_bytes(knobs)
         if beside is not None:
@@ -200,11 +191,7 @@ class References:
         return every
 
     def _checked_hopeful(self, knobs: Knobs, single: Readings) -> float:
-        """Tokens/s of one client; threads are refused that wait for each other: their loads would take minutes.
-
-        Raises:
-            Infeasible: one client gets much less than from other threads.
-        """
+        """Tokens/s of one client; threads are refused that wait for each other: their loads would take minutes."""
         known = [each.single_tokens_per_s for each in self._references.values() if isinstance(each, Reference)]
         most, own = max(known, default=0.0), single.best.tokens_per_s / knobs.replicas
         if own < HOPELESS * most:
@@ -242,7 +229,6 @@ def _scale(knobs: Knobs) -> ReferenceScale:
 
 
 def _close_all(references: dict[ReferenceScale, Reference | DoesNotFit]) -> None:
-    """End all servers."""
     for reference in references.values():
         if isinstance(reference, Reference):
             reference.group.close()

@@ -52,8 +52,6 @@ def largest_rate(
     a load has as many requests or more, so that they are a smaller part of it.
 
     Args:
-        replicas: of a configuration.
-        requests_at: the load of a rate.
         about: a rate near the answer.
         n_before: requests that may be on their way to the replicas when the last one comes.
     """

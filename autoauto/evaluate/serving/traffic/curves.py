@@ -40,9 +40,6 @@ def rate_curves(
 
     Args:
         loaded: the configuration with so many of its replicas.
-        n_replicas: that it has.
-        rate_per_s: of its answer.
-        bounds: on results that arrivals decide.
         is_given: whether the rate was given; else it is the highest that keeps the bounds.
     """
     every = loaded(n_replicas)

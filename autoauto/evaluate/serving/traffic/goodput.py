@@ -40,7 +40,6 @@ class OpenLoad:
         """Take what arrives, what makes servers, and how long a request takes where all are served at once.
 
         Args:
-            traffic: what arrives.
             alike: the lengths of requests where the traffic gives none.
             make_servers: those for requests, at an end of the intervals of forecasts.
             latency_s: of a request in the closed loop, which decides how long a load lasts.
@@ -111,7 +110,6 @@ def highest_rate(holds: Callable[[float], bool], about: float) -> float:
     Longer queues are taken to break bounds that shorter ones break, so what holds at a rate holds below it.
 
     Args:
-        holds: whether bounds hold at a rate.
         about: a rate near the highest that replicas keep up with; the search begins there.
 
     >>> round(highest_rate(lambda rate: rate <= 7.3, 10.0), 1), highest_rate(lambda rate: False, 10.0)

@@ -34,8 +34,6 @@ class Replica(NamedTuple):
     """One replica of an engine.
 
     Attributes:
-        steps: what its steps take.
-        rules: how its engine admits requests.
         mixes: True if a step computes prompts and decodes; else prompts come first.
         n_sequences: that it has in flight at most.
         kv_tokens: that its KV cache holds.
@@ -186,7 +184,6 @@ class ReplicaRun:
     """
 
     def __init__(self, replica: Replica, requests: Requests, answers: AnswerTimes) -> None:
-        """Take a replica, all requests, and where it writes when it answered those that it is given."""
         self._replica, self._rules = replica, replica.rules
         self._times = StepTimes(replica.steps, replica.n_sequences)
         self._arrivals, self._inputs, self._outputs, self._cached = (column.tolist() for column in requests)
@@ -257,7 +254,6 @@ class ReplicaRun:
         return self._free() + self._rules.block_tokens - 1
 
     def _make_room(self) -> None:
-        """Take sequences back until each that decodes has room for its next tokens."""
         while self._decoding and self._room() < len(self._decoding) * self._replica.tokens_of_step:
             self._take_back()
 

@@ -106,7 +106,6 @@ class Grids(NamedTuple):
     Attributes:
         n_sequences: in flight in a replica.
         n_tokens: of a step of a micro-batch.
-        length: of the longest sequence.
     """
 
     n_sequences: int
@@ -126,10 +125,6 @@ def steps_of(
     """The steps of a replica of these stages.
 
     Args:
-        decoder: that it serves.
-        stages: of its pipeline.
-        grids: how far tables reach.
-        speculation: how answers are drafted.
         hides_host: True if what the host does for sequences is hidden behind kernels: a step takes the longer of both.
 
     Raises:

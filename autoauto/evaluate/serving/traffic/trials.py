@@ -50,14 +50,11 @@ class OpenTrials:
     """What the configurations of a setting give to requests that arrive at times of their own.
 
     Attributes:
-        ways: of replicas on the GPUs.
-        traffic: what arrives.
         bounds: constraints on results that arrivals decide.
         rate_per_s: of the traffic; None where the highest is searched.
     """
 
     def __init__(self, ways: ReplicaWays, traffic: TrafficLoad, constraints: Sequence[Constraint]) -> None:
-        """Take the ways on GPUs, what arrives, and what must hold."""
         self.ways, self.traffic = ways, traffic
         self.bounds = [each for each in constraints if SIMULATED.intersection(each.names)]
         self.rate_per_s = traffic.known_rate_per_s
@@ -68,9 +65,6 @@ class OpenTrials:
         Without a rate its throughput is an upper bound of goodput, else that for clients that ask again at once.
 
         Args:
-            knobs: the configuration.
-            way: where its replicas stand.
-            index: of the batch size.
             closed: what it gives clients that ask again at once.
 
         Raises:
@@ -138,7 +132,6 @@ class OpenWay:
     Its methods raise as `OpenTrials.bound`.
 
     Attributes:
-        knobs: the configuration.
         about_per_s: requests a second of clients that ask again at once.
     """
 
@@ -148,10 +141,6 @@ class OpenWay:
         """Take a way.
 
         Args:
-            trials: of its setting.
-            knobs: the configuration.
-            way: where its replicas stand.
-            make: the trial of a result, with constraints or without.
             n_replicas: of its replicas the first that serve; None for all.
         """
         self.knobs, self._rate_per_s, self._make = knobs, trials.rate_per_s, make
@@ -200,7 +189,6 @@ class OpenWay:
         return self._load.n_requests(rate_per_s)
 
     def _at(self, rate_per_s: float, end: End) -> Result:
-        """The result at a rate, at an end of the intervals."""
         tokens = self._closed
         if self._rate_per_s is None:
             tokens = replace(tokens, tokens_per_s=rate_per_s * self._n_output)

@@ -254,7 +254,6 @@ def _softmax(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 
 def _along_rows(context: OperatorContext, n_elements: int, n_rows: int) -> tuple[OperatorCost, ...]:
-    """The derivative of a softmax."""
     summed_rows = rows.reduce_to(context, n_elements, max(n_rows, 1), n_samples=context.options.batch_size)
     return one_pass(context, n_elements, ("add",)), summed_rows, one_pass(context, n_elements, ("add", "add"))
 
@@ -343,7 +342,6 @@ def _shared_norms_cycles(update: WeightUpdate) -> int:
 
 
 def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> Iterator[OperatorCost]:
-    """The passes over one weight tensor."""
     single = context._replace(options=replace(context.options, precision=Precision.FP32))
     weights = context
     if update.has_master_weights(context.precision):

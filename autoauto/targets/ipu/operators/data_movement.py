@@ -121,7 +121,6 @@ class _Bytes(NamedTuple):
 
     @property
     def exchanged(self) -> FloatArray:
-        """All bytes that a tile receives."""
         return self.indices + self.table + self.received
 
 

@@ -332,7 +332,6 @@ def allocated_share(regroups: bool) -> float:
 
 
 def _cast_to_fp8(context: OperatorContext, product: Product, operands: tuple[int, ...]) -> int:
-    """Cycles to cast what a product reads to fp8."""
     if product.precision is not Precision.FP8:
         return 0
     cycles = 0

@@ -220,7 +220,6 @@ class _Priced(NamedTuple):
 
     @property
     def cycles(self) -> FloatArray:
-        """Cycles of exchange and compute, as `Split.cycles`."""
         cycles: FloatArray = np.ceil(self.cost.exchange_cycles) + np.ceil(self.cost.compute_cycles)
         return cycles
 
@@ -284,7 +283,6 @@ def _cut_in_series(wanted: Sequence[Bounded], one_step: _Priced, n_tiles: int) -
 
 
 def _splits(split: SplitCandidates, cost: SplitCosts, rows: IntArray) -> list[Split]:
-    """The candidates of some rows, with whole numbers."""
     of_rows = split.rows(rows)
     columns = (
         np.ceil(cost.exchange_cycles[rows]).astype(np.int64),

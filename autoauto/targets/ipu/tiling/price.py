@@ -125,7 +125,6 @@ def _tile_bytes(split: SplitCandidates, block: _Block) -> Amount:
 
 
 def _multiply(product: Product, block: _Block) -> Amount:
-    """Cycles of the codelet for all groups of a block."""
     load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] / 16
     if product.precision is Precision.FP8:
         load_cycles += kernels.QUARTER_RESTART_CYCLES
