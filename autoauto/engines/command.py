@@ -41,7 +41,6 @@ class PoolPart(NamedTuple):
     """The part of a process where some servers compute prompts and others answers.
 
     Attributes:
-        is_prefill: True if it computes prompts.
         address: of its machine, at which servers of the other pool find it.
         port: on which they ask for keys and values; the ports after it are of further ranks of the attention.
     """
@@ -56,15 +55,12 @@ class Launch(NamedTuple):
 
     Attributes:
         model: its name on Hugging Face, or its folder.
-        split: how the GPUs of a stage split the model.
-        blocks: of every stage.
         n_sequences: of a micro-batch of a rank of the attention; as many micro-batches as stages are in flight.
         max_batched_tokens: of a step of a rank.
         max_length: tokens of the longest sequence that is accepted.
         memory_share: of the memory of a GPU, as the engine counts it.
         weights: the format that the engine makes of the checkpoint when it loads it; None is that of the checkpoint.
         kv_cache: the format of keys and values; None is what the checkpoint says.
-        machines: those of the replica.
         requests: whose answers are drafted, and whose prompts are cached.
         pool: what it computes, where prompts and answers have servers of their own; None where it computes both.
     """
@@ -102,6 +98,11 @@ class Launch(NamedTuple):
         """Ranks of the attention; None, the default of engines, where there is one."""
         n_ranks = self.split.attention_data_parallel
         return n_ranks if n_ranks > 1 else None
+
+    @property
+    def n_dealt(self) -> int | None:
+        """Among how many GPUs experts are dealt; None, the default of engines, where none are."""
+        return self.split.expert_parallel if self.split.expert_parallel > 1 else None
 
 
 class Command(NamedTuple):
@@ -151,7 +152,6 @@ class CommandTable(NamedTuple):
 
     Attributes:
         source: where it was read, and its licence.
-        options: of the command line.
         others: variables, and keys of files as "key" or "key.key".
     """
 
@@ -246,13 +246,9 @@ class Limits(NamedTuple):
     """The limits that a command gives a configuration, as the engine counts them.
 
     Attributes:
-        model: its name or folder.
         blocks: of every stage; () where there is one, which has all.
-        n_gpus: of the process, on its machine.
         n_in_flight: sequences of all micro-batches of a rank of the attention.
         max_batched_tokens: of a step of a rank.
-        max_length: of a sequence, in tokens.
-        memory_share: of a GPU, as the engine counts it.
         expert_parallel: among how many GPUs of a stage experts are dealt whole.
         port: on which the process listens; None where another process of the replica answers.
         attention_data_parallel: ranks of a stage.
@@ -288,8 +284,6 @@ class PoolFront:
     """The program that sends a request first to a server of prompts and then to one of answers.
 
     Attributes:
-        command: for the addresses of both pools.
-        image: of a container that has it.
         source: where its options were read.
         dynamo: the module of NVIDIA Dynamo that runs workers of the engine, and its image; None where it has none.
         llm_d_image: of the engine as llm-d has it; empty where it has none.
@@ -331,8 +325,6 @@ class Launcher:
         makes: the option for every format of weights that the engine makes of a checkpoint in bf16.
         own_options: the options that differ between replicas of one plan.
         ready_path: answers 200 over HTTP once the engine serves.
-        placing: how its processes stand on GPUs.
-        front: what is in front of two pools.
         remark: what is modelled, and no option says.
     """
 
@@ -393,8 +385,3 @@ def checked_blocks(blocks: tuple[int, ...], n_stages: int) -> tuple[int, ...]:
     if blocks and len(blocks) != n_stages:
         raise BadInput(f"a partition has a number for every stage, got {len(blocks)} for {n_stages} stages")
     return blocks
-
-
-def dealt_among(launch: Launch) -> int | None:
-    """Among how many GPUs experts are dealt; None, the default of engines, where none are."""
-    return launch.split.expert_parallel if launch.split.expert_parallel > 1 else None

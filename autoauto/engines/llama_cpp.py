@@ -63,7 +63,6 @@ class LlamaServerOptions(NamedTuple):
         n_batch: tokens that are handed to a step at most.
         n_ubatch: of them those that are computed at once.
         n_ctx: tokens of the KV cache, equal parts for all slots.
-        cache_type: of keys and of values.
         poll: how long threads spin while they wait, 0 to 100.
         port: where it listens; None for the engine's default.
     """

@@ -36,8 +36,7 @@ class Arrivals(NamedTuple):
     def share_together(self, share_of_alike: float) -> float:
         """The share of requests that arrive with those of all other clients.
 
-        Args:
-            share_of_alike: of requests of one length that are not of the first wave.
+        Of requests of one length that are not of the first wave it is `share_of_alike`.
         """
         return (1 + (self.n_waves - 1) * share_of_alike * self.are_alike) / self.n_waves
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import autoauto.engines as engines_package
 from autoauto.engines.engine import Engine
-from autoauto.engines.metrics import ServerState, state_of
+from autoauto.engines.metrics import ServerState, read_metrics, state_of
 from autoauto.plugins import Registry
 from autoauto.records.errors import BadInput, did_you_mean
 
@@ -48,9 +48,10 @@ def server_state(text: str) -> ServerState | None:
     Raises:
         ValueError: the text is not of the format of Prometheus.
     """
+    values = read_metrics(text)
     for module in _modules():
         if hasattr(module, "METRICS"):
-            state = state_of(text, module.METRICS)
+            state = state_of(values, module.METRICS)
             if state is not None:
                 return state
     return None

@@ -86,15 +86,11 @@ class _Same:
 
 @lru_cache(maxsize=4)
 def _distinct(same: _Same) -> DistinctLayers[None]:
-    return _labelled(same.layers, [None] * len(same.layers))
+    return labelled_layers(same.layers, [None] * len(same.layers))
 
 
-def labelled_layers(profile: ModelProfile, labels: Sequence[L]) -> DistinctLayers[L]:
-    """The objects among the layers of a profile; those of one object differ where their labels do, (n,)."""
-    return _labelled(profile.layers, labels)
-
-
-def _labelled(layers: Sequence[LayerProfile], labels: Sequence[L]) -> DistinctLayers[L]:
+def labelled_layers(layers: Sequence[LayerProfile], labels: Sequence[L]) -> DistinctLayers[L]:
+    """The objects among layers; those of one object differ where their labels do, (n,)."""
     number: dict[tuple[int, L], int] = {}
     different: list[LayerProfile] = []
     of_layers: list[int] = []

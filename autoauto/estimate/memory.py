@@ -83,18 +83,14 @@ def with_subgraphs(profile: ModelProfile) -> ModelProfile:
     count = Counter(profile.kinds)
 
     def in_subgraph(layer: LayerProfile, kind: str) -> LayerProfile:
-        return _in_subgraph(layer, kind, profile.outlined, copies=count[kind] > 1)
+        once = {f"{name}_{OUTLINED}_{kind}": layer.exclusive.get(name, 0) for name in profile.outlined}
+        if count[kind] > 1:  # a call copies its weights
+            tied = sum(n_bytes for key, n_bytes in layer.shared.items() if category(key) == PARAMETER)
+            once[f"{OUTLINED}_{kind}"] = layer.exclusive.get(PARAMETER, 0) + tied
+        exclusive = {name: n_bytes for name, n_bytes in layer.exclusive.items() if name not in profile.outlined}
+        return replace(layer, shared={**layer.shared, **once}, exclusive=exclusive)
 
-    return replace(profile, layers=labelled_layers(profile, profile.kinds).changed(in_subgraph), outlined=())
-
-
-def _in_subgraph(layer: LayerProfile, kind: str, categories: Sequence[str], *, copies: bool) -> LayerProfile:
-    once = {f"{name}_{OUTLINED}_{kind}": layer.exclusive.get(name, 0) for name in categories}
-    if copies:
-        tied = sum(n_bytes for key, n_bytes in layer.shared.items() if category(key) == PARAMETER)
-        once[f"{OUTLINED}_{kind}"] = layer.exclusive.get(PARAMETER, 0) + tied
-    exclusive = {name: n_bytes for name, n_bytes in layer.exclusive.items() if name not in categories}
-    return replace(layer, shared={**layer.shared, **once}, exclusive=exclusive)
+    return replace(profile, layers=labelled_layers(profile.layers, profile.kinds).changed(in_subgraph), outlined=())
 
 
 def shared_memory(profile: ModelProfile) -> SharedMemory:
@@ -133,8 +129,8 @@ def memory_limit_bytes(cluster: Cluster, planning_proportion: float) -> IntArray
     """
     if not 0.0 < planning_proportion <= 1.0:
         raise BadInput(f"planning_proportion must be in (0, 1], got {planning_proportion}; try 0.85")
-    limits = [int(device.memory_bytes * planning_proportion) for device in cluster.devices]
-    return np.array([min(limit, NO_LIMIT) for limit in limits], dtype=np.int64)
+    limits = [min(int(device.memory_bytes * planning_proportion), NO_LIMIT) for device in cluster.devices]
+    return np.array(limits, dtype=np.int64)
 
 
 def is_training(profile: ModelProfile, in_flight: Sequence[int] | None, recompute: bool = False) -> bool:
@@ -176,10 +172,6 @@ def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision:
 
     Shared weights have shared states. The update of a layer's weights counts beside the activations that the stage has
     stashed before the layer, although these are free by then: a stage may be estimated to need more than it does.
-
-    Args:
-        profile: in training.
-        precision: of gradients and weights.
     """
     if not update.state_bytes(1, precision) and not update.working_bytes(1, precision):
         return profile

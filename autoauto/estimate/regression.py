@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from math import ceil, exp, floor, log, sqrt
 from statistics import mean, median, stdev
 from typing import NamedTuple
@@ -51,7 +52,6 @@ class TrainingRow(NamedTuple):
 
     Attributes:
         alone: the costs of single layers, added up by class, and the other features; bytes have the class "" only.
-        whole: the cost of the range.
         fold: the number of its fold for cross-validation.
     """
 
@@ -85,7 +85,9 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
         return PLAIN_SUM
     forward_rows, backward_rows = [], []
     for example, fold in zip(examples, _folds(examples), strict=True):
-        forward_rows.append(TrainingRow(_forward(example), example.whole.forward_cycles, fold))
+        features = dict(example.forward_cycles)
+        features.update((str(feature), n) for feature, n in example.feature_cycles.items())
+        forward_rows.append(TrainingRow(features, example.whole.forward_cycles, fold))
         backward_rows.append(TrainingRow(example.backward_cycles, example.whole.backward_cycles, fold))
     forward, backward = fit_factors(forward_rows), fit_factors(backward_rows)
     cycles = [example.whole.forward_cycles + example.whole.backward_cycles for example in examples]
@@ -182,20 +184,10 @@ def prediction_interval(ratios: Sequence[float]) -> PredictionInterval:
         ordered = sorted(ratios)
         low, high = ordered[floor((len(ratios) + 1) * (1 - LEVEL)) - 1], ordered[rank - 1]
     else:
-        low, high = _student([log(ratio) for ratio in ratios])
+        logs, n = [log(ratio) for ratio in ratios], len(ratios)
+        reach = STUDENT_QUANTILES[n - 2] * stdev(logs) * sqrt(1 + 1 / n)
+        low, high = exp(mean(logs) - reach), exp(mean(logs) + reach)
     return PredictionInterval(max(min(low, 1.0), 1 / MAX_FACTOR), min(max(high, 1.0), MAX_FACTOR))
-
-
-def _student(logs: Sequence[float]) -> tuple[float, float]:
-    n = len(logs)
-    reach = STUDENT_QUANTILES[n - 2] * stdev(logs) * sqrt(1 + 1 / n)
-    return exp(mean(logs) - reach), exp(mean(logs) + reach)
-
-
-def _forward(example: RangeExample) -> dict[str, int]:
-    features = dict(example.forward_cycles)
-    features.update((str(feature), n) for feature, n in example.feature_cycles.items())
-    return features
 
 
 def _folds(examples: Sequence[RangeExample]) -> list[int]:
@@ -224,7 +216,13 @@ def _solve(rows: Sequence[TrainingRow], shrinkage: float) -> Factors:
     .       s           .           -s         0         "Relu" is near ""
     .       .           .            s        s x 1      "" is near its prior
     """
-    classes = _with_ancestors(name for row in rows for name in row.alone)
+    every = {""}
+    for name in chain.from_iterable(row.alone for row in rows):
+        ancestor: str | None = name
+        while ancestor is not None:
+            every.add(ancestor)
+            ancestor = _parent(ancestor)
+    classes = sorted(every)
     column = {name: index for index, name in enumerate(classes)}
     matrix = np.zeros((len(rows) + len(classes), len(classes)))
     targets = np.zeros(len(rows) + len(classes))
@@ -247,16 +245,6 @@ def _parent(feature: str) -> str | None:
     if feature in PRIOR:
         return None
     return parent_class(feature)
-
-
-def _with_ancestors(names: Iterable[str]) -> list[str]:
-    classes = {""}
-    for name in names:
-        ancestor: str | None = name
-        while ancestor is not None:
-            classes.add(ancestor)
-            ancestor = _parent(ancestor)
-    return sorted(classes)
 
 
 def _fit_memory(examples: Sequence[RangeExample]) -> tuple[Factors, PredictionInterval]:

@@ -319,9 +319,7 @@ def _record(table: Struct, kind: type[Record]) -> Record:
 def cluster_toml(cluster: Cluster, source: str, comments: tuple[str, ...] = ()) -> str:
     """The text of a file with every device and link of a cluster: in pipeline order, or by kind.
 
-    Args:
-        cluster: devices without overlapped host links.
-        source: where its figures come from; part of the file.
+    The cluster has no overlapped host links. The file says the `source` of its figures.
     """
     assert cluster.overlapped_host_links is None
     return "\n".join(_lines(cluster, source, comments)) + "\n"

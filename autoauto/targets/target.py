@@ -71,7 +71,6 @@ class Request(NamedTuple):
 
     Attributes:
         source: opens the model's file, to cut ranges of layers out of it; None when the model was given without one.
-        cluster: the target's devices, with the memory that plans may fill.
         decoder: the model, if it was read as a decoder; else None.
         decoder_file: the file that the decoder was read from, if an engine of this machine can read it, too.
     """
@@ -95,8 +94,6 @@ class NamedTarget:
     Attributes:
         name: of the target; its clusters have it as `Cluster.target`.
         default_cluster: the name of the devices that are used when none are named.
-        default_precision: when none is given.
-        options: those that only this target has.
         periods: what users may say that its devices do at the same time, besides `TargetTraits.period`.
         devices: the devices of a cluster that was named, checked against the options; of None the default ones.
         sessions: how it may compute, each with knobs of its own.

@@ -44,7 +44,6 @@ class StagePosition(NamedTuple):
         kind: of its GPUs, counted in the cluster.
         is_first: whether it has the embedding.
         is_last: whether it has norm and head.
-        link: to the next stage.
     """
 
     kind: int

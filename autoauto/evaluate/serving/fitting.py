@@ -28,11 +28,7 @@ _MAX_STORED = 1024
 
 
 class Need(NamedTuple):
-    """A configuration whose model must fit its GPUs.
-
-    Attributes:
-        batch_size: sequences of a micro-batch.
-    """
+    """A configuration whose model must fit its GPUs; `batch_size` is of a micro-batch."""
 
     decoder: Decoder
     serving: Serving

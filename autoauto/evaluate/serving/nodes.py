@@ -22,11 +22,7 @@ _MAX_KNOWN = 65_536
 
 
 class Nodes:
-    """The nodes of a cluster, for replicas of an engine.
-
-    Attributes:
-        full: all groups free.
-    """
+    """The nodes of a cluster, for replicas of an engine; all groups are free in `full`."""
 
     def __init__(self, groups: Sequence[NodeGpus], engine: Engine, split: GroupSplit) -> None:
         self._engine, self._split, self._n_each = engine, split, split.n_gpus
@@ -62,8 +58,7 @@ class Nodes:
     def groups_for(self, free: Free, kinds: tuple[str, ...]) -> tuple[int, ...] | None:
         """The groups of a replica, as numbers of the cluster, on as few nodes as hold it; None if there is no room.
 
-        Args:
-            kinds: the name of the GPUs of every stage.
+        `kinds` are the names of the GPUs of every stage.
         """
         return self._known.of((free, kinds), lambda: self._placed(free, kinds))
 

@@ -84,11 +84,7 @@ def pipeline_rates(
 
 
 class PlacedStage(NamedTuple):
-    """A stage of a pipeline.
-
-    Attributes:
-        n_blocks: that it has, shape (kinds,).
-    """
+    """A stage of a pipeline, and its blocks of every kind, shape (kinds,)."""
 
     position: StagePosition
     costs: PositionCosts
@@ -100,7 +96,6 @@ class EnginePipelines:
 
     Attributes:
         rows: shape (rows, stages), the position of every stage.
-        kinds: by row, the name of the GPUs of every stage.
         period_s: shape (rows, batch sizes), infinite where the model does not fit.
     """
 

@@ -175,7 +175,6 @@ class ReplicaWays:
     """The ways of the configurations of a setting; pipelines are made once.
 
     Attributes:
-        costs: on all GPUs.
         parts: the ways on the GPUs of every kind alone; none where all are alike.
     """
 

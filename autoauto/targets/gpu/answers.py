@@ -47,12 +47,7 @@ class NamedOperation(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Operations that are asked together.
-
-    Attributes:
-        is_prompt: whether they are of a step over prompts.
-        numbers: that they have in the package.
-    """
+    """Operations that are asked together."""
 
     is_prompt: bool
     numbers: tuple[int, ...]
@@ -98,7 +93,6 @@ class StoredAnswers:
 
     Attributes:
         specification: what the package compiled of the model; empty where that is not known.
-        decode, prompt: the operations of the steps; empty where they are not known.
     """
 
     def __init__(self, content: str) -> None:

@@ -55,12 +55,7 @@ class _Mean(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The distribution of logarithms of a group's rows: a mixture of two normal ones, of means near 0 and far from it.
-
-    Attributes:
-        near, far: the two distributions.
-        p_far: the probability of the second.
-    """
+    """The distribution of logarithms of a group's rows: a mixture of two normal ones, of means near 0 and far from it."""
 
     near: _Mean
     far: _Mean
@@ -95,7 +90,6 @@ class Group(NamedTuple):
     """The configurations that share a factor.
 
     Attributes:
-        precision: the format of weights.
         family: of the model, as `family_of` has it.
     """
 
@@ -133,7 +127,6 @@ class Factor(NamedTuple):
         factor: the most likely value.
         low, high: ends of the interval in which the ratio of a row lies in `INTERVAL` of cases.
         held: the end at which bounds must hold: the ratio of another row lies below it in `HELD` of cases.
-        rows: the distribution of the logarithms of ratios.
     """
 
     factor: float

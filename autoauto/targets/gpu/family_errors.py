@@ -148,9 +148,6 @@ def decoding_family(family: str, n_gpus: int) -> str:
 
     Groups over several nodes have other errors, because the times of their exchange of tokens have.
 
-    Args:
-        n_gpus: number of GPUs of a group that decodes.
-
     >>> decoding_family("A", 8), decoding_family("A", 32), decoding_family("dense", 8)
     ('A decoding', 'A decoding in large groups', 'dense')
     """

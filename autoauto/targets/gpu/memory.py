@@ -34,7 +34,6 @@ class MemoryRule(NamedTuple):
     Attributes:
         kv_factor: bytes that count for a byte of KV cache.
         activation_bytes: activations of a step, an array by the number of sequences in flight.
-        other_bytes: memory of libraries, groups and graphs.
     """
 
     limit_bytes: float

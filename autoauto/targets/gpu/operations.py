@@ -45,7 +45,6 @@ class Operation(NamedTuple):
     Attributes:
         name: without the kind of step.
         part: whose format it has; None where that does not vary.
-        is_attention: whether it depends on the length of sequences.
     """
 
     number: int

@@ -112,9 +112,7 @@ class Times(NamedTuple):
     """Seconds of a step on one GPU, each an array with one entry a number of tokens.
 
     Attributes:
-        block: of one block.
         embedding: of the embedding with its all-reduce.
-        head: of the logits.
     """
 
     block: FloatArray

@@ -127,19 +127,6 @@ def reorder(n_elements: Amount) -> Amount:
     return COPY_CALL_CYCLES + REORDER_CYCLES_PER_ELEMENT * n_elements
 
 
-def copy_parts_of_words(n_elements: Amount) -> Amount:
-    """A copy within the tile of rows that do not fill words, element by element."""
-    return COPY_CALL_CYCLES + PART_OF_WORD_CYCLES * n_elements
-
-
-def _row_cycles(precision: Precision) -> int:
-    """Cycles of a worker to take one row through a panel: 16 halves, 32 quarters or 8 floats into 16 outputs.
-
-    The unit's rate: 64 multiply-adds a cycle and tile in fp16, 128 in fp8, 16 in fp32.
-    """
-    return 8 if precision is Precision.FP32 else 4
-
-
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
     many_rows, two_rows, one_row = 18 + 4 * rows, 34, 25
@@ -190,7 +177,10 @@ def convolution(
     Formula: ConvPartialnx1 [poplibs], filter height 1, after zeros are written to all outputs in 64-bit stores.
     """
     share = ceil_div(lines * width, WORKERS)
-    worker = 18 + 16 * _lines_a_worker(lines) + _row_cycles(precision) * share
+    # Cycles to take one row through a panel: 16 halves, 32 quarters or 8 floats into 16 outputs. The unit's rate is 64
+    # multiply-adds a cycle and tile in fp16, 128 in fp8, 16 in fp32.
+    row_cycles = 8 if precision is Precision.FP32 else 4
+    worker = 18 + 16 * _lines_a_worker(lines) + row_cycles * share
     position = 12 + load_cycles + 18 + WORKERS * worker
     store_cycles = 8 if precision is Precision.FP32 else 4
     zeros = 12 + WORKERS * panels[1] * (5 + store_cycles * share)
@@ -253,20 +243,18 @@ def gelu_row(n_elements: int, launch: int, block: int, pair: int, tail: int) -> 
     """
     if n_elements % 16 == 0:
         return launch + -(-n_elements // (16 * WORKERS)) * block
-    n_pairs = -(-n_elements // 2)
-    return max(_gelu_worker(n_pairs - 8 * worker, launch, block + 18, pair, tail) for worker in range(WORKERS))
-
-
-def _gelu_worker(n_pairs: int, launch: int, block: int, pair: int, tail: int) -> int:
-    """Cycles of a worker whose first block begins `n_pairs` before the end; its next begins 48 pairs later."""
-    if n_pairs <= 0:
-        return 0
-    blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))
-    cycles = launch + blocks * block
-    rest = max(n_pairs - 8 * WORKERS * blocks, 0)
-    if rest:
-        cycles += tail + rest * pair
-    return cycles
+    slowest = 0
+    for worker in range(WORKERS):
+        # The first block of a worker begins so many pairs before the end; its next begins 48 pairs later.
+        n_pairs = -(-n_elements // 2) - 8 * worker
+        if n_pairs <= 0:
+            break
+        blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))
+        cycles = launch + blocks * (block + 18)
+        if rest := max(n_pairs - 8 * WORKERS * blocks, 0):
+            cycles += tail + rest * pair
+        slowest = max(slowest, cycles)
+    return slowest
 
 
 def softmax(rows: float, keys: float, precision: Precision) -> float:

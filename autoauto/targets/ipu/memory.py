@@ -245,7 +245,6 @@ class _Program(NamedTuple):
 
     Attributes:
         code_bytes: shared keys, with the code of each.
-        state_bytes: of all vertices.
         n_steps: compute sets, one for every codelet that does not run within another one's.
     """
 

@@ -84,12 +84,9 @@ class BackwardPass:
 
     Attributes:
         costs, kinds: the passes over data, and the kind of each.
-        cycles: of all passes.
         weight_cycles: of the passes that make the gradients of parameters.
         stashed: indices of the activations that it reads.
-        activation_bytes: the bytes of `stashed`.
         temporary_bytes: the peak of stashed activations, gradients of activations, and working memory.
-        again: the memory where the range computes its forward pass again.
         exclusive: bytes of the gradients of parameters, to which every micro-batch adds.
     """
 

@@ -23,7 +23,6 @@ class Fault(NamedTuple):
     """A configuration whose server failed.
 
     Attributes:
-        reason: in the words of the engine's log.
         needed_bytes: by the estimate, if it ran out of memory; else None.
     """
 

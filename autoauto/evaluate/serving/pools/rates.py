@@ -32,7 +32,6 @@ class PrefillRates(NamedTuple):
     """The rates of all prefill workers.
 
     Attributes:
-        requests_per_s: of all of them.
         prompt_s: from a request to its first token where no other waits, with what the host does once a request.
         batch_s: that a worker computes a batch of prompts.
     """
@@ -65,7 +64,6 @@ def transfer_s(decoder: Decoder, prefill: Serving, decode: Serving, n_stages: in
 
     Args:
         n_stages: of a decode replica, each of which has the blocks of its own.
-        link: of a GPU of the one to one of the other.
     """
     sent = prompt_bytes(decoder, prefill, n_tokens)
     received = prompt_bytes(decoder, decode, n_tokens) / n_stages

@@ -53,8 +53,6 @@ class _Kind(NamedTuple):
     """A server of which a pool has several.
 
     Attributes:
-        knobs: it alone.
-        n_gpus: of it.
         per_s: requests a second.
         latency_s: TPOT of a replica, TTFT of a worker where no other prompt waits; where bounds must hold.
     """
@@ -70,9 +68,6 @@ class _Pairs(NamedTuple):
 
     Attributes:
         per_s: requests a second of both together, at most.
-        n_gpus: of both.
-        replica, worker: the kinds.
-        n_replicas, n_workers: how many of each.
     """
 
     per_s: FloatArray
@@ -280,7 +275,6 @@ def compared_text(single: Trial | None, pooled: Trial | None, prompt_share: floa
 
     Args:
         single: the best of one pool; None where none fits and keeps all bounds.
-        pooled: that of two.
         prompt_share: the share of a step of one pool that computes prompts; None where that is not known.
     """
     if pooled is None:

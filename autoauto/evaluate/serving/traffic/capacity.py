@@ -35,7 +35,6 @@ class _Work(NamedTuple):
     Attributes:
         n_steps: in which it decodes.
         n_held: tokens that it has in these steps, together.
-        n_prompt: tokens of its prompt that are computed.
     """
 
     n_steps: FloatArray

@@ -39,10 +39,7 @@ class OpenLoad:
     ) -> None:
         """Take what arrives, what makes servers, and how long a request takes where all are served at once.
 
-        Args:
-            alike: the lengths of requests where the traffic gives none.
-            make_servers: those for requests, at an end of the intervals of forecasts.
-            latency_s: of a request in the closed loop, which decides how long a load lasts.
+        `alike` are the lengths of requests where the traffic gives none. The latency decides how long a load lasts.
         """
         self._traffic, self._alike, self._make, self._latency_s = traffic, alike, make_servers, latency_s
         self._cached: dict[End, IntArray] = {}

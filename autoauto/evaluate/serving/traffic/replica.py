@@ -34,9 +34,7 @@ class Replica(NamedTuple):
     """One replica of an engine.
 
     Attributes:
-        mixes: True if a step computes prompts and decodes; else prompts come first.
         n_sequences: that it has in flight at most.
-        kv_tokens: that its KV cache holds.
         step_tokens: that a step computes at most, of all micro-batches and ranks together.
         part_tokens: of a prompt that a step computes at most.
         tokens_of_step: that a sequence gets of a step in the mean; more than 1 where drafts are accepted.
@@ -86,13 +84,10 @@ class _Sequence:
     """A request on its way.
 
     Attributes:
-        number: of the request.
         needed: tokens to compute before its next token: prompt, and after it was taken back also what it answered.
         cached: tokens of them that the prefix cache has.
         left: decode steps after the step that ends the prompt.
-        computed: tokens of its prompt that are there.
         from_step: the number of the first step in which it decodes; before that it is in `partial`.
-        order: in which it was admitted.
         answered: tokens that it had answered when it was admitted last.
         ready: the number of the first step that it may join.
     """
@@ -180,7 +175,6 @@ class ReplicaRun:
         kv_token_s: tokens in its cache, summed over time.
         waited_s: that requests waited to be admitted, together.
         waited_for_s: of this the steps that took none of them, by what had no room: see `WaitsFor`.
-        n_preempted: times that a sequence was taken back.
     """
 
     def __init__(self, replica: Replica, requests: Requests, answers: AnswerTimes) -> None:

@@ -40,8 +40,6 @@ class StageBlocks(NamedTuple):
     """The blocks of a stage of a pipeline, and its GPUs.
 
     Attributes:
-        serving: on which GPUs, and how.
-        n_blocks: of every kind.
         is_first, is_last: whether it has the embedding, and the head.
         link: to the next stage; None behind the last.
     """
@@ -71,7 +69,6 @@ class Steps(NamedTuple):
         parts: a grid of tokens of a part of a prompt.
         before: a grid of tokens of the prompt before the part.
         attention_s: of a part, shape (parts, before).
-        n_stages: of the replica.
         through: times a prompt takes through all stages, over what it takes in the slowest.
         host_s: that a step takes besides kernels, whatever is in it.
         n_ranks: of the attention, which compute parts of prompts side by side.

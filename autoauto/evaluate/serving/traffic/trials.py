@@ -62,10 +62,7 @@ class OpenTrials:
     def bound(self, knobs: Knobs, way: AnyWay, index: int, closed: TokenResult) -> tuple[TokenResult, float]:
         """The forecast of a way at a batch size, and by which share of it replicas lack throughput for the rate.
 
-        Without a rate its throughput is an upper bound of goodput, else that for clients that ask again at once.
-
-        Args:
-            closed: what it gives clients that ask again at once.
+        Without a rate its throughput is an upper bound of goodput, else that for clients that ask again at once, `closed`.
 
         Raises:
             BadInput: no rate and no bound is given, or lengths are given twice.
@@ -138,11 +135,7 @@ class OpenWay:
     def __init__(
         self, trials: OpenTrials, knobs: Knobs, way: AnyWay, make: MakeTrial, n_replicas: int | None = None
     ) -> None:
-        """Take a way.
-
-        Args:
-            n_replicas: of its replicas the first that serve; None for all.
-        """
+        """Take a way, of whose replicas the first `n_replicas` serve, or all."""
         self.knobs, self._rate_per_s, self._make = knobs, trials.rate_per_s, make
         self._closed = way.rates.of(0)
         self._n_output = trials.ways.costs.requests(knobs).output_tokens
@@ -165,11 +158,7 @@ class OpenWay:
         return self.checked(tokens_per_s / self._n_output).violation <= 0
 
     def windows_that_hold(self, among: BoolArray | None) -> BoolArray:
-        """Which windows of a trace keep bounds, each served by itself.
-
-        Args:
-            among: those that are asked, the others are false; None for all.
-        """
+        """Which windows of a trace keep bounds, each served by itself; those that are not `among` some are false."""
         rate = self._rate_per_s
         assert rate is not None
         holding: list[bool] = []

@@ -325,20 +325,13 @@ def weight_update_cycles(
             if index not in updated:
                 n_elements = -(-graph.tensors[index].n_elements(1) // update.n_shards)
                 layer_cycles += sum(cost.cycles for cost in _passes(context, n_elements, update))
-                layer_cycles += _shared_norms_cycles(update)
+                # Besides, LAMB takes two norms of a sharded tensor. Where the optimizer state is in streaming memory,
+                # they are part of the fitted wait of a transfer.
+                if update.optimizer is Optimizer.LAMB and update.n_shards > 1 and not update.streams:
+                    layer_cycles += 2 * SHARED_NORM_CYCLES
         updated.update(passes.parameters(layer))
         cycles.append(layer_cycles)
     return tuple(cycles)
-
-
-def _shared_norms_cycles(update: WeightUpdate) -> int:
-    """Cycles of the two norms that LAMB takes of a sharded weight tensor, besides its passes.
-
-    Where the optimizer state is in streaming memory, they are part of the fitted wait of a transfer.
-    """
-    if update.optimizer is Optimizer.LAMB and update.n_shards > 1 and not update.streams:
-        return 2 * SHARED_NORM_CYCLES
-    return 0
 
 
 def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> Iterator[OperatorCost]:

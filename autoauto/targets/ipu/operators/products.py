@@ -359,7 +359,7 @@ def _move_parts_of_words(context: OperatorContext, product: Product) -> int:
     share = -(-product.groups * product.width * width // context.n_tiles)
     if not share:
         return 0
-    return round(float(kernels.copy_parts_of_words(share)))
+    return kernels.COPY_CALL_CYCLES + kernels.PART_OF_WORD_CYCLES * share
 
 
 def relayout_to_panels(context: OperatorContext, index: int) -> Relayout:

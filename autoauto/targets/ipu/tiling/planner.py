@@ -21,9 +21,7 @@ class Split(NamedTuple):
     Attributes:
         exchange_cycles, compute_cycles: of all serial steps.
         tile_bytes: temporary bytes of the fullest tile.
-        n_tiles: tiles that compute.
         n_sources: tiles that the fullest tile receives from.
-        serial: steps in series.
         reduces: whether partial sums of several tiles are added.
         within_bound: False when no candidate met the bound, so that the fastest was taken without it.
     """

@@ -69,8 +69,6 @@ class _Block:
     Attributes:
         groups, cells, lines, width: sizes of the output; a line is a row of a sample.
         in_panels, out_panels: groups of channels.
-        in_bytes, weight_bytes: bytes of operands.
-        out_elements, out_bytes: partial sums.
         partial_bytes: bytes of partial sums received from tiles that share the output; 0 if none does.
         sharers: tiles that share the weights.
     """

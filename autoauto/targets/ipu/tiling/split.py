@@ -38,7 +38,6 @@ class Product(NamedTuple):
         batch, height, width: of the output.
         inputs, outputs: channels of one group.
         taps, stride: kernel height and width, and the step between outputs.
-        precision: of operands.
         partials: of partial sums and outputs; fp32 operands always have fp32 sums.
     """
 
