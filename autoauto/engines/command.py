@@ -25,12 +25,7 @@ MASTER = "${MASTER_ADDR}"
 
 
 class Machines(NamedTuple):
-    """The machines of a replica, and which of them a process is on.
-
-    Attributes:
-        rank: that of the process, in the order of the stages.
-        port: of the first, on which the others find it.
-    """
+    """The machines of a replica, the rank of a process in the order of stages, and the port of the first."""
 
     n: int = 1
     rank: int = 0
@@ -106,12 +101,7 @@ class Launch(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A program with its options, and what it reads beside them.
-
-    Attributes:
-        words: the program and its options.
-        files: by name, in the folder where it starts.
-    """
+    """A program with its options, variables, and the files that it reads, by their names in its folder."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -197,11 +187,7 @@ class CommandSyntax(NamedTuple):
     takes_model: bool = True
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
-        """The value of every option of a command line, by name; "model" is that without an option.
-
-        Raises:
-            BadInput: the program would refuse the line.
-        """
+        """Options of a command line by name, "model" without one; raises BadInput if the program would refuse it."""
         n_program = len(self.program)
         if tuple(words[:n_program]) != self.program:
             raise BadInput(f"a command begins with {' '.join(self.program)}, got {' '.join(words[:n_program])}")
@@ -216,11 +202,7 @@ class CommandSyntax(NamedTuple):
         return {name: value for name, value in vars(known).items() if value is not None and value is not False}
 
     def check_others(self, names: Iterable[str]) -> None:
-        """Make sure that the source of the engine reads variables, or keys of files.
-
-        Raises:
-            BadInput: it does not read one of them.
-        """
+        """Make sure that the engine reads variables, or keys of files; raises BadInput if it reads one of them not."""
         if isinstance(self.options, str):
             for name in names:
                 if name not in command_table(self.options).others:
@@ -247,11 +229,7 @@ class Limits(NamedTuple):
 
     Attributes:
         blocks: of every stage; () where there is one, which has all.
-        n_in_flight: sequences of all micro-batches of a rank of the attention.
-        max_batched_tokens: of a step of a rank.
-        expert_parallel: among how many GPUs of a stage experts are dealt whole.
         port: on which the process listens; None where another process of the replica answers.
-        attention_data_parallel: ranks of a stage.
     """
 
     model: str
@@ -365,11 +343,7 @@ def partition_variable(name: str, launch: Launch) -> dict[str, str]:
 
 
 def blocks_of_variable(name: str, command: Command, n_stages: int) -> tuple[int, ...]:
-    """The blocks of every stage in a variable; () where there is one stage.
-
-    Raises:
-        BadInput: as `checked_blocks`.
-    """
+    """The blocks of every stage in a variable; () where there is one stage; raises BadInput as `checked_blocks`."""
     blocks: tuple[int, ...] = ()
     if text := command.environment.get(name, ""):
         blocks = tuple(map(int, text.split(",")))

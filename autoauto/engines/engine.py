@@ -202,11 +202,7 @@ class Engine:
         )
 
     def headroom_conflict(self, usable_share: float, gpu: str) -> str:
-        """Why a plan cannot leave free what the engine would take, or an empty text.
-
-        Args:
-            usable_share: of the memory of a GPU, that a plan may fill.
-        """
+        """Why a plan that may fill a share of a GPU cannot leave free what the engine would take, or an empty text."""
         if usable_share >= 1 or self.memory.is_of_all:
             return ""
         return (

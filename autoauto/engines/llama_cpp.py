@@ -114,11 +114,7 @@ def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
 
 
 def read_command(words: Sequence[str]) -> LlamaServerOptions:
-    """Read a command of `server_command`.
-
-    Raises:
-        BadInput: the server would refuse it.
-    """
+    """Read a command of `server_command`; raises BadInput if the server would refuse it."""
     given = SYNTAX.parse(words)
     fields: dict[str, Any] = {**_DEFAULTS}
     for field, option in reversed(_OPTIONS):  # so that the cache of keys counts

@@ -11,7 +11,6 @@ class MetricNames(NamedTuple):
     """The names of an engine's metrics; several names of one metric are those of several versions, "" is none.
 
     Attributes:
-        engine: as its makers write it.
         kv_usage: the share of the KV cache that is used, 0 to 1.
         preemptions: counter of the requests that lost their KV cache to others.
         output_tokens: counter of the tokens of answers.
@@ -26,7 +25,7 @@ class MetricNames(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """What an engine said at one time, added up over its processes, `kv_usage` of the fullest; None where it does not say."""
+    """The state of an engine, added up over its processes, `kv_usage` of the fullest; None where it does not say."""
 
     engine: str
     running: float

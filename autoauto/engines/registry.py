@@ -31,11 +31,7 @@ ENGINES = Registry("engine", Engine, first=DEFAULT_ENGINE, own=_of_this_folder)
 
 
 def engine_named(name: str) -> Engine:
-    """An engine by its name.
-
-    Raises:
-        BadInput: there is none of this name.
-    """
+    """An engine by its name; raises BadInput if there is none of this name."""
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES, f"try {DEFAULT_ENGINE}")
         raise BadInput(f"an engine is {', '.join(ENGINES)}, got {name!r:.40}; {hint}")
@@ -43,11 +39,7 @@ def engine_named(name: str) -> Engine:
 
 
 def server_state(text: str) -> ServerState | None:
-    """What the engine of a text of /metrics says of itself; None where no engine is known that has its names.
-
-    Raises:
-        ValueError: the text is not of the format of Prometheus.
-    """
+    """The state in a text of /metrics, None where no known engine has its names; raises as `read_metrics`."""
     values = read_metrics(text)
     for module in _modules():
         if hasattr(module, "METRICS"):

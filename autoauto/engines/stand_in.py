@@ -45,11 +45,7 @@ class StandIn(NamedTuple):
 
 
 class AttentionStandIn(NamedTuple):
-    """Another engine's times of the attention of decode steps, where every head has keys and values of its own.
-
-    Attributes:
-        reason: why, as the end of a sentence.
-    """
+    """Another engine's times of attention in decode steps, where every head has keys and values of its own."""
 
     systems: tuple[str, ...]
     engine: str

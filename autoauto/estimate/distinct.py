@@ -34,11 +34,7 @@ class DistinctLayers(NamedTuple, Generic[L]):
     of_layers: IntArray
 
     def column(self, value: Callable[[LayerProfile], int], what: str) -> IntArray:
-        """A value of every layer, (n,).
-
-        Raises:
-            BadInput: one is too large to be added exactly; the message calls them `what`.
-        """
+        """A value of every layer, (n,), `what` in errors; raises BadInput if one is too large to be added exactly."""
         values = [value(layer) for layer in self.layers]
         if max(values) > MAX_EXACT:
             raise BadInput(f"{what} of a layer must be at most 2**53, got {max(values)}")
@@ -112,11 +108,7 @@ class PrefixCycles(NamedTuple):
 
 
 def prefix_cycles(layers: DistinctLayers[None], recompute: bool) -> PrefixCycles:
-    """The cycles of the layers of a profile; with `recompute` the backward pass includes a second forward pass.
-
-    Raises:
-        BadInput: they are too many to be added exactly.
-    """
+    """Cycles of layers; with `recompute` the backward pass has a second forward pass; raises as `prefix_sums`."""
 
     def backward(layer: LayerProfile) -> int:
         return layer.backward_cycles + recompute * layer.forward_cycles

@@ -94,11 +94,7 @@ def with_subgraphs(profile: ModelProfile) -> ModelProfile:
 
 
 def shared_memory(profile: ModelProfile) -> SharedMemory:
-    """The shared keys of all layers, numbered; where layers differ in the bytes of a key, the largest counts.
-
-    Raises:
-        BadInput: the bytes are too many to be added exactly.
-    """
+    """The shared keys of all layers, numbered, each with its largest bytes; raises as `prefix_sums`."""
     layers = distinct_layers(profile)
     largest: dict[str, int] = {}
     for layer in layers.layers:
@@ -176,8 +172,17 @@ def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision:
     if not update.state_bytes(1, precision) and not update.working_bytes(1, precision):
         return profile
     source = gradient_category(profile.layers)
-    layers = distinct_layers(profile)
-    return replace(profile, layers=layers.changed(lambda layer, _: _layer(layer, source, update, precision)))
+
+    def with_state(layer: LayerProfile, _: None) -> LayerProfile:
+        working_bytes = update_bytes(layer, source, update, precision) - layer.carried_bytes
+        return replace(
+            layer,
+            shared=dict(layer.shared) | _states(layer.shared, source, update, precision),
+            exclusive=dict(layer.exclusive) | _states(layer.exclusive, source, update, precision),
+            temporary_bytes=max(layer.temporary_bytes, working_bytes),
+        )
+
+    return replace(profile, layers=distinct_layers(profile).changed(with_state))
 
 
 def stage_with_optimizer_state(
@@ -220,16 +225,6 @@ def update_bytes(layer: LayerProfile, source: str, update: WeightUpdate, precisi
     entries = chain(layer.shared.items(), layer.exclusive.items())
     sizes = [n_bytes for key, n_bytes in entries if category(key) == source]
     return update.working_bytes(max(sizes, default=0), precision)
-
-
-def _layer(layer: LayerProfile, source: str, update: WeightUpdate, precision: Precision) -> LayerProfile:
-    working_bytes = update_bytes(layer, source, update, precision) - layer.carried_bytes
-    return replace(
-        layer,
-        shared=dict(layer.shared) | _states(layer.shared, source, update, precision),
-        exclusive=dict(layer.exclusive) | _states(layer.exclusive, source, update, precision),
-        temporary_bytes=max(layer.temporary_bytes, working_bytes),
-    )
 
 
 def _states(n_bytes: Mapping[str, int], source: str, update: WeightUpdate, precision: Precision) -> dict[str, int]:

@@ -19,9 +19,6 @@ def prefix_sums(values: Sequence[int], what: str) -> IntArray:
 
     Raises:
         BadInput: the values are too large to be added exactly; the message calls them `what`.
-
-    >>> prefix_sums([3, 1, 2], "cycles").tolist()
-    [0, 3, 4, 6]
     """
     if sum(values) > MAX_EXACT:
         raise BadInput(f"{what} of all layers must add up to at most 2**53, got {sum(values)}; check the unit")

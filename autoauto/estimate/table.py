@@ -66,10 +66,7 @@ def send_cycles(
     training: bool = False,
     host_only: bool = False,
 ) -> IntArray:
-    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), the host's constant included.
-
-    With `host_only` nothing but this constant.
-    """
+    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), as in `receive_cycles`."""
     n_bytes = [0, *(layer.output_bytes for layer in profile.layers)]
     return _transfer_cycles(n_bytes, cluster.send_links, cluster, -1, period, 0 if host_only else 1 + training)
 
@@ -166,11 +163,9 @@ def on_devices(
 
 
 def with_entry_overhead(table: CostTable, profile: ModelProfile, correction: Correction) -> CostTable:
-    """`table` plus the entry overhead of ranges: cycles to read their inputs, by the factor of
-    `RangeFeature.ENTRY`.
+    """`table` plus the entry overhead of ranges: cycles to read their inputs, by the factor of `RangeFeature.ENTRY`.
 
-    `table` is that of the corrected profile. A range from layer 0 has no entry overhead, since
-    there is no cut before it.
+    `table` is that of the corrected profile. A range from layer 0 has no entry overhead, since no cut is before it.
     """
     if RangeFeature.ENTRY not in correction.features:
         return table

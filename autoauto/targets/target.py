@@ -36,7 +36,6 @@ class TargetOption:
         name: as a Python name; the command line writes it with hyphens.
         help: what it does, for `--help`; empty for one that another option sets.
         kind: bool is a switch, int a whole number from 1, float a number from 0, str a text.
-        default: when it is not given.
         choices: the texts that it may be; empty for any.
         metavar: what stands for its value in `--help`.
     """

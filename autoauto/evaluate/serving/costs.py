@@ -147,7 +147,7 @@ def position_costs(
     layers: DecoderCosts, position: StagePosition, n_sequences: FloatArray, rule: MemoryRule, limit_bytes: int
 ) -> PositionCosts:
     """The costs of stages of a position."""
-    kinds = layers.kind_rows
+    kinds = [1 + layers.order.index(kind) for kind in range(1 + max(layers.order))]  # the first block of each
     rows = list(kinds)
     if position.is_first:
         rows.append(0)  # embedding
@@ -228,11 +228,7 @@ class ServingCosts:
         )
 
     def stage(self, knobs: Knobs, position: StagePosition, sizes: Sizes) -> PositionCosts:
-        """The costs of stages of a position.
-
-        Raises:
-            Unsupported: as `layers`, or the engine does not leave free what a plan does.
-        """
+        """Costs of stages of a position; raises as `layers`, or if the engine does not leave free what a plan does."""
         device, session = self.kinds(knobs)[position.kind], session_of(knobs)
         system = system_named(device.name)
         n_in_flight = session.of_rank(sizes) * knobs.n_ipu
@@ -249,11 +245,7 @@ class ServingCosts:
 
 
 def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> None:
-    """Refuse steps without room for the tokens of every sequence that the engine counts, and drafts in a pipeline.
-
-    Raises:
-        Unsupported: there are too many sequences, or drafts in a pipeline.
-    """
+    """Refuse as Unsupported steps without room for the tokens of all sequences that count, and drafts in a pipeline."""
     session = session_of(knobs)
     if speculation.draft_tokens and knobs.n_ipu > 1:
         raise Unsupported(
@@ -274,22 +266,14 @@ def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> Non
 
 
 def session_of(knobs: Knobs) -> GpuSession:
-    """The session of a configuration on GPUs.
-
-    Raises:
-        BadInput: it has another one.
-    """
+    """The session of a configuration on GPUs; raises BadInput if it has another one."""
     if not isinstance(knobs.session, GpuSession):
         raise BadInput(f"a configuration on GPUs has an engine, got none; try engine {DEFAULT_ENGINE}")
     return knobs.session
 
 
 def requests_of(knobs: Knobs) -> Workload:
-    """The requests of a configuration that generates text.
-
-    Raises:
-        BadInput: it has another mode.
-    """
+    """The requests of a configuration that generates text; raises BadInput if it has another mode."""
     if not isinstance(knobs.mode, Generation):
         raise BadInput("a configuration on GPUs has input_tokens and output_tokens, got none; give both")
     return Workload(knobs.mode.input_tokens, knobs.mode.output_tokens)

@@ -31,11 +31,7 @@ _SEQUENCES_LIMIT = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FixedReplicas:
-    """Like pipelines of groups of GPUs of one system.
-
-    Attributes:
-        n_beyond: clients that ask beyond those that are answered at a time.
-    """
+    """Like pipelines of groups of GPUs of one system; `n_beyond` clients ask beyond those answered at a time."""
 
     decoder: Decoder
     serving: Serving
@@ -151,11 +147,7 @@ class FixedReplicas:
         return Rates(*(number[[best]] for number in rates)).times(share[best])
 
     def check_holds(self, n_sequences: int = 1) -> int:
-        """`max_sequences`, at least so many.
-
-        Raises:
-            Unsupported: fewer fit.
-        """
+        """`max_sequences`, at least so many; raises Unsupported if fewer fit."""
         held = self.max_sequences()
         if held < n_sequences:
             some = "one sequence" if n_sequences == 1 else f"{n_sequences} sequences"

@@ -64,11 +64,7 @@ class ServingFlow(ModeFlow):
     forecasts_cells = True
 
     def __init__(self, setting: Setting) -> None:
-        """Take a setting.
-
-        Raises:
-            BadInput: its target serves no decoder.
-        """
+        """Take a setting; raises BadInput if its target serves no decoder."""
         self.setting, self._ways = setting, ReplicaWays.of(setting)
         self._pools = PoolWays(self._ways)
         self._one_device = DeviceTotals.of(setting.cluster.of_each)
@@ -125,11 +121,7 @@ class ServingFlow(ModeFlow):
         return tuple(needed.tolist())
 
     def best_pools(self, values: Values, replicas: Collection[int] | None = None) -> Trial | None:
-        """The forecast of the two pools with the most tokens a second; None where none fits and keeps all bounds.
-
-        Args:
-            replicas: the numbers of replicas that may be; None for any.
-        """
+        """The forecast of the best two pools with so many replicas, or any; None if none fits and keeps all bounds."""
         names = {"tpot_s", "ttft_s", "latency_s", REQUEST_LATENCY}
         bounds = [each for each in self.setting.constraints if names.issuperset(each.names)]
 
@@ -141,12 +133,11 @@ class ServingFlow(ModeFlow):
 
     def prompt_share(self, knobs: Knobs) -> float:
         """The share of a mean step that computes prompts, of replicas that compute both, which fit."""
-        alone = replace(knobs, session=session_of(knobs).of_decode)
-        return 1 - self._step_s(alone) / self._step_s(knobs)
-
-    def _step_s(self, knobs: Knobs) -> float:
-        way, *_ = self._ways.ways(knobs, (knobs.batch_size,))
-        return float(way.replicas[0].rates.rates.period_s.item())
+        step_s: list[float] = []
+        for each in (replace(knobs, session=session_of(knobs).of_decode), knobs):
+            way, *_ = self._ways.ways(each, (knobs.batch_size,))
+            step_s.append(way.replicas[0].rates.rates.period_s.item())
+        return 1 - step_s[0] / step_s[1]
 
     def pools_text(self, single: Trial | None, pooled: Trial | None) -> str:
         """See `compared_text`."""
@@ -350,10 +341,7 @@ def _probability(holds: Callable[[float], bool]) -> float:
 
 
 def _preference(trial: Trial) -> tuple[bool, float, float]:
-    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more.
-
-    Of ways that do not run it is the one that lacks least memory, if memory is the reason.
-    """
+    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more."""
     if not trial.runs:
         return False, 0.0, -(trial.excess_bytes or inf)
     return True, -max(trial.violation, 0.0), trial.samples_per_s

@@ -136,11 +136,7 @@ def _check_experts(row: Row) -> None:
 
 
 def pools_of(row: Row, decoder: Decoder) -> FixedPools:
-    """The two pools of a row of a decoder.
-
-    Raises:
-        BadInput, Unsupported: as `replicas_of`, or the row does not say how many servers there are.
-    """
+    """The two pools of a row of a decoder; raises as `replicas_of`, or Unsupported if servers are not counted."""
     prefill, decode = (row.of_pool(name) for name in (PREFILL, DECODE))
     if not prefill.text("replicas") or not decode.text("replicas"):
         raise Unsupported("a row of two pools must say how many servers each has, this one does not")
@@ -218,11 +214,7 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
 
 
 def n_clients_of(row: Row) -> int:
-    """The clients of a row that does not say how many requests there are.
-
-    Raises:
-        BadInput: a cell says nothing that can be read.
-    """
+    """The clients of a row that does not say how many requests there are; raises BadInput if a cell cannot be read."""
     if row.has_pools:
         decode = row.of_pool(DECODE)
         return decode.count("batch_size") * decode.count("replicas") * _number(decode, "attention_dp_size")
@@ -242,10 +234,7 @@ def group_of_row(row: Row, decoder: Decoder) -> Group:
 
 
 def ratio_of(row: Row, decoder: Decoder) -> Ratio:
-    """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`.
-
-    Where the time between tokens was not measured, its ratio follows from throughput.
-    """
+    """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`."""
     measured, rates = measured_of(row), forecast_of(row, decoder)
     group = group_of_row(row, decoder)
     if measured.tpot_s is not None and rates.tpot_s.item() == 0:
@@ -304,25 +293,16 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
 
 
 class Calibrated(NamedTuple):
-    """The factors that measured rows give one decoder.
-
-    Attributes:
-        unmodelled: why rows of this decoder have no forecast, one reason a row.
-    """
+    """The factors that measured rows give one decoder, and why rows of it have no forecast, one reason a row."""
 
     calibration: Calibration
     unmodelled: tuple[str, ...] = ()
 
 
 def with_measured_rows(target: GpuTarget, path: Path | None, read: Callable[[str], Decoder]) -> GpuTarget:
-    """A target with the factors of the rows of a file, and with what is assumed of its forecasts.
+    """A target with the factors of the rows of a file, if any, and with what is assumed of its forecasts.
 
-    Args:
-        path: of the file; None where nothing was measured.
-        read: the decoder of a name in the file.
-
-    Raises:
-        BadInput: as `calibration_of`.
+    `read` gives the decoder of a name in the file; raises as `calibration_of`.
     """
     calibrated = None
     if path is not None:

@@ -48,12 +48,7 @@ NO_LINK = Link(1e18, 0)
 
 
 class PipelineRates(NamedTuple):
-    """The rates of one pipeline, arrays over batch sizes.
-
-    Attributes:
-        slowest: the number of the stage that takes the longest.
-        kv_cache_bytes: of the fullest GPU.
-    """
+    """Rates of one pipeline by batch size, the slowest stage, and the KV cache of the fullest GPU."""
 
     rates: Rates
     slowest: IntArray
@@ -69,10 +64,7 @@ def pipeline_rates(
     n_max_batched_tokens: int,
     arrivals: Arrivals = DEFAULT_ARRIVALS,
 ) -> PipelineRates:
-    """What a pipeline gives, or one rank of its attention, whose stages have so many blocks of every kind.
-
-    `n_blocks` has the shape (stages, kinds, batch sizes).
-    """
+    """What a pipeline gives, or one rank of its attention, with `n_blocks`, shape (stages, kinds, batch sizes)."""
     steps = [stage.steps(n) for stage, n in zip(stages, n_blocks, strict=True)]
     decode, prompt = (np.array(column) for column in zip(*steps, strict=True))
     send = np.array([stage.send_s for stage in stages])

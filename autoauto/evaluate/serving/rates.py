@@ -44,7 +44,6 @@ class StageSteps(NamedTuple):
     """Seconds of every stage of a replica, shape (stages, batch sizes).
 
     Attributes:
-        decode_s: of a decode step of b sequences.
         prompt_s: that one prompt adds to the steps that compute it.
         send_s: of a transfer of b hidden vectors to the next stage; 0 behind the last.
     """
@@ -59,7 +58,6 @@ class Rates(NamedTuple):
 
     Attributes:
         period_s: between two micro-batches at the end of the pipeline.
-        tpot_s: between two tokens of a sequence.
         ttft_s: from a request to its first token, in the mean over all requests of clients that ask again and again.
     """
 
@@ -178,10 +176,7 @@ def end_at(share: float) -> End:
 
 
 class RatesAt(NamedTuple):
-    """What all replicas give together at one end of the interval: numbers of a `TokenResult` as arrays.
-
-    The last two are None where replicas compute prompts themselves.
-    """
+    """What all replicas give at one end of the interval, as arrays; the last two are None without prefill workers."""
 
     tokens_per_s: FloatArray
     tpot_s: FloatArray

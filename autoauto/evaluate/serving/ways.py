@@ -147,11 +147,7 @@ class Way(HasRates):
         return RatesAt(np.sum(tokens, axis=0), *(np.max(column, axis=0) for column in others))
 
     def plan(self, index: int) -> Plan:
-        """The stages of all replicas at one batch size, each on groups of GPUs of the cluster.
-
-        Raises:
-            Infeasible: they do not fit.
-        """
+        """The stages of all replicas, each on groups of GPUs of the cluster; raises Infeasible if they do not fit."""
         if unfit := [like.why_unfit(index) for like in self.replicas if like.rows[index] < 0]:
             raise max(unfit, key=lambda failure: failure.excess_bytes)
         free = self.nodes.full
@@ -172,11 +168,7 @@ class Way(HasRates):
 
 
 class ReplicaWays:
-    """The ways of the configurations of a setting; pipelines are made once.
-
-    Attributes:
-        parts: the ways on the GPUs of every kind alone; none where all are alike.
-    """
+    """The ways of a setting, with pipelines made once, and those on each kind of GPUs alone if there are several."""
 
     def __init__(self, costs: ServingCosts, parts: Sequence[ReplicaWays] = ()) -> None:
         self.costs, self.parts = costs, parts
@@ -188,11 +180,7 @@ class ReplicaWays:
 
     @staticmethod
     def of(setting: Setting) -> ReplicaWays:
-        """The ways on the GPUs of a setting.
-
-        Raises:
-            BadInput: its target serves no decoder.
-        """
+        """The ways on the GPUs of a setting; raises BadInput if its target serves no decoder."""
         parts = [ReplicaWays(ServingCosts(each, is_part=True)) for each in setting.by_kind]
         return ReplicaWays(ServingCosts(setting), parts)
 

@@ -55,7 +55,7 @@ class _Mean(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The distribution of logarithms of a group's rows: a mixture of two normal ones, of means near 0 and far from it."""
+    """The distribution of logarithms of a group: of means near 0, and with the probability `p_far` far from it."""
 
     near: _Mean
     far: _Mean
@@ -87,11 +87,7 @@ class _Rows(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The configurations that share a factor.
-
-    Attributes:
-        family: of the model, as `family_of` has it.
-    """
+    """The configurations that share a factor, with the family of the model as `family_of` has it."""
 
     model: str
     engine: str
@@ -106,13 +102,7 @@ class Group(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """Measured over forecast times of one row.
-
-    Attributes:
-        tpot: ratio of the time between two tokens; None where it was not measured.
-        ttft: ratio of the time to the first token; None where it was not measured.
-        requests: the requests that were answered; None where they are not known.
-    """
+    """Measured over forecast times of one row, and its requests; None where they are not known."""
 
     group: Group
     tpot: float | None
@@ -153,11 +143,7 @@ class Factor(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """The factors of a group.
-
-    Attributes:
-        tpot: factor of the time between two tokens; throughput is divided by it.
-    """
+    """The factors of a group; throughput is divided by that of TPOT."""
 
     tpot: Factor
     ttft: Factor
@@ -165,15 +151,6 @@ class Factors(NamedTuple):
     def widened(self, tpot: float, ttft: float | None = None) -> Factors:
         """Both factors as `Factor.widened` gives them; by default TTFT has the deviation of TPOT."""
         return Factors(self.tpot.widened(tpot), self.ttft.widened(tpot if ttft is None else ttft))
-
-    def carried(self, n_octaves: float) -> Factors:
-        """The factors, with wider intervals, for requests whose lengths lie `n_octaves` from the measured ones."""
-        return self.widened(sqrt(_OCTAVE_TPOT * n_octaves), sqrt(_OCTAVE_TTFT * n_octaves))
-
-    def holding(self, ratios: Sequence[float]) -> Factors:
-        """The factors with an interval of TPOT that is wide enough to contain these measured ratios."""
-        low, high = min(self.tpot.low, *ratios), max(self.tpot.high, *ratios)
-        return self._replace(tpot=self.tpot._replace(low=low, high=high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +163,14 @@ class Calibration:
     def of(self, group: Group, requests: Workload | None = None) -> Factors:
         """The factors of a group; the priors of its family if the user measured nothing.
 
-        Args:
-            requests: the requests that are forecast: the further they are from the measured ones, the wider are the
-                intervals. By default they are like the measured ones.
+        The further `requests` are from the measured ones, by default not at all, the wider are the intervals.
         """
         measured = self.requests.get(group)
         factors = self.factors.get(group) or unmeasured(group.error_key)
         if requests is None or not measured:
             return factors
-        return factors.carried(min(octaves(requests, other) for other in measured))
+        n_octaves = min(octaves(requests, other) for other in measured)
+        return factors.widened(sqrt(_OCTAVE_TPOT * n_octaves), sqrt(_OCTAVE_TTFT * n_octaves))
 
 
 def fit(ratios: Iterable[Ratio]) -> Calibration:

@@ -47,11 +47,6 @@ class DecoderCosts(NamedTuple):
     is_tied: bool
     order: tuple[int, ...]
 
-    @property
-    def kind_rows(self) -> list[int]:
-        """The row of the first block of every kind."""
-        return [1 + self.order.index(kind) for kind in range(1 + max(self.order))]
-
 
 def layer_costs(
     decoder: Decoder,
@@ -131,11 +126,7 @@ def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> flo
 
 
 def check_length(decoder: Decoder, requests: Workload) -> None:
-    """Make sure that the model has a position for every token of a sequence: engines refuse longer ones.
-
-    Raises:
-        Unsupported: it has fewer.
-    """
+    """Refuse, as Unsupported, sequences of more tokens than the model has positions: engines refuse them, too."""
     most = decoder.checkpoint.max_length
     if most is not None and requests.max_length > most:
         raise Unsupported(

@@ -27,14 +27,19 @@ from autoauto.targets.gpu.workload import cached_share_of, drafts_of, traffic_no
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 DEFAULT_CLUSTER = "h100_sxm-8"
+
+
+def _text(name: str, about: str, metavar: str) -> TargetOption:
+    """An option that is a text, and None where it is not given."""
+    return TargetOption(name, about, kind=str, default=None, metavar=metavar)
+
+
 _OPTIONS = (
-    TargetOption(
+    _text(
         "measured",
         "a CSV file of configurations of the model with the TPOT, TTFT or tokens/s that somebody measured: forecasts "
         "are multiplied by one factor an engine, system and format, and carry its interval (columns: docs/gpu.md)",
-        kind=str,
-        default=None,
-        metavar="FILE.csv",
+        "FILE.csv",
     ),
     TargetOption(
         "accept_length",
@@ -58,12 +63,10 @@ _OPTIONS = (
         default=0.0,
         metavar="SHARE",
     ),
-    TargetOption(
+    _text(
         "draft_model",
         "an EAGLE-3 head for the engine to load; by default the checkpoint's own layers of multi-token prediction",
-        kind=str,
-        default=None,
-        metavar="NAME|FOLDER",
+        "NAME|FOLDER",
     ),
     TargetOption(
         "cached_share",
@@ -72,13 +75,11 @@ _OPTIONS = (
         default=0.0,
         metavar="SHARE",
     ),
-    TargetOption(
+    _text(
         "price",
         "US dollars of an hour of one GPU, by the name of its system, several with commas: h100_sxm=2.5,l40s=0.9; "
         "no price is built in (an entry price_per_hour of a cluster file says the same)",
-        kind=str,
-        default=None,
-        metavar="GPU=USD",
+        "GPU=USD",
     ),
     TargetOption(
         "concurrency",
@@ -105,29 +106,23 @@ _OPTIONS = (
         default=None,
         metavar="R",
     ),
-    TargetOption(
+    _text(
         "arrival",
         "how they arrive: poisson, constant (evenly), or gamma:CV, times between them with that coefficient of "
         "variation; default poisson",
-        kind=str,
-        default=None,
-        metavar="poisson|constant|gamma:CV",
+        "poisson|constant|gamma:CV",
     ),
-    TargetOption(
+    _text(
         "input_lengths",
         "tokens of prompts where they differ: 512:2048 for all between evenly, or p50=512,p90=2048; default all alike",
-        kind=str,
-        default=None,
-        metavar="LENGTHS",
+        "LENGTHS",
     ),
-    TargetOption("output_lengths", "the same of answers", kind=str, default=None, metavar="LENGTHS"),
-    TargetOption(
+    _text("output_lengths", "the same of answers", "LENGTHS"),
+    _text(
         "trace",
         "requests that were recorded, as CSV of Azure, BurstGPT or time_s,input_tokens,output_tokens, or Mooncake's "
         "JSONL, also .gz; with --rate as fast as that",
-        kind=str,
-        default=None,
-        metavar="FILE",
+        "FILE",
     ),
     TargetOption(
         "for_rate",

@@ -40,12 +40,7 @@ _MOST = 200
 
 
 class Operation(NamedTuple):
-    """An operation of a model.
-
-    Attributes:
-        name: without the kind of step.
-        part: whose format it has; None where that does not vary.
-    """
+    """An operation of a model, named without the kind of step; its part is None if its format does not vary."""
 
     number: int
     name: str

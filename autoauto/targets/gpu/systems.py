@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from autoauto.engines.engine import Engine
 from autoauto.engines.rules import GroupSplit
@@ -90,11 +91,7 @@ class GpuSystem:
 
 
 def system_names() -> tuple[str, ...]:
-    """The systems that the package describes and has measured times of.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """The systems that the package describes and has measured times of; raises MissingExtra if it is not installed."""
     names = []
     for path in sorted(_folder().glob("*.yaml")):
         if "node:" in path.read_text(encoding="utf-8") and _engines_measured(path.stem):
@@ -108,12 +105,7 @@ def _engines_measured(system: str) -> tuple[str, ...]:
 
 @cache
 def system_named(name: str) -> GpuSystem:
-    """Read the figures of a system.
-
-    Raises:
-        BadInput: there is none of this name.
-        MissingExtra: the package is not installed.
-    """
+    """The figures of a system; raises BadInput if none has this name, and MissingExtra without the package."""
     known = system_names()
     if name not in known:
         raise BadInput(
@@ -122,21 +114,7 @@ def system_named(name: str) -> GpuSystem:
     import yaml  # of extra gpu
 
     content = yaml.safe_load((_folder() / f"{name}.yaml").read_text(encoding="utf-8"))
-    gpu, node = content["gpu"], content["node"]
-    has_racks = float(node["inter_node_bw"]) >= float(node["intra_node_bw"])
-    shown_bytes = _SHOWN_MIB[name] * MIB if name in _SHOWN_MIB else float(gpu["mem_capacity"])
-    return GpuSystem(
-        name=name,
-        memory_bytes=usable_bytes(shown_bytes),
-        n_gpus_per_node=int(node["num_gpus_per_node"]),
-        intra_node_bytes_per_s=float(node["intra_node_bw"]),
-        inter_node_bytes_per_s=float(node["inter_node_bw"]),
-        host_bytes_per_s=float(node["pcie_bw"]),
-        latency_s=float(node["p2p_latency"]),
-        engines=_engines_measured(name),
-        power_limit_w=float(gpu["power"]) if "power" in gpu else None,
-        n_gpus_per_rack=int(node.get("num_gpus_per_rack", 0)) if has_racks else 0,
-    )
+    return _system(name, content)
 
 
 def is_cluster_name(name: str) -> bool:
@@ -202,9 +180,6 @@ def prices_of(text: str | None) -> Mapping[str, float]:
     Raises:
         BadInput: it is no such list, a system is unknown or named twice, or a price is not above 0.
         MissingExtra: the package of measured times is not installed.
-
-    >>> prices_of("h100=2.5,l40s=0.9")
-    {'h100_sxm': 2.5, 'l40s': 0.9}
     """
     if not text:
         return {}
@@ -277,3 +252,21 @@ def _folder() -> Path:
     if folder is None:
         raise missing_extra("the target gpu", "gpu")
     return folder / "systems"
+
+
+def _system(name: str, content: dict[str, Any]) -> GpuSystem:
+    gpu, node = content["gpu"], content["node"]
+    has_racks = float(node["inter_node_bw"]) >= float(node["intra_node_bw"])
+    shown_bytes = _SHOWN_MIB[name] * MIB if name in _SHOWN_MIB else float(gpu["mem_capacity"])
+    return GpuSystem(
+        name=name,
+        memory_bytes=usable_bytes(shown_bytes),
+        n_gpus_per_node=int(node["num_gpus_per_node"]),
+        intra_node_bytes_per_s=float(node["intra_node_bw"]),
+        inter_node_bytes_per_s=float(node["inter_node_bw"]),
+        host_bytes_per_s=float(node["pcie_bw"]),
+        latency_s=float(node["p2p_latency"]),
+        engines=_engines_measured(name),
+        power_limit_w=float(gpu["power"]) if "power" in gpu else None,
+        n_gpus_per_rack=int(node.get("num_gpus_per_rack", 0)) if has_racks else 0,
+    )

@@ -75,19 +75,14 @@ _OF_FAULTS = "os error"
 """In errors that may be others the next time."""
 _AS_LONG = -1
 """In place of a number of tokens: as many as the prompts have."""
+Opened = tuple[Mapping[WeightFormat, "KernelModel"], Operations]
+"""A source of a decoder: models of the package by the format of products, and the operations that are taken."""
 Taken = Mapping["KernelModel", Sequence[Operation]]
 """The operations whose times are added up, by model of the package."""
 
 
 class Serving(NamedTuple):
-    """The computation of a group of GPUs: formats, and the split over its GPUs.
-
-    Attributes:
-        system: the GPUs, by the name of the package, for example "h100_sxm".
-        tensor_parallel: GPUs that split the attention of a sequence.
-        expert_parallel: among how many GPUs of the group experts are distributed whole; the rest splits every expert.
-        attention_data_parallel: ranks, each of `tensor_parallel` GPUs with the attention of sequences of its own.
-    """
+    """How a group of GPUs of a system, in the words of the package ("h100_sxm"), computes: formats and `GroupSplit`."""
 
     system: str
     engine: str
@@ -109,11 +104,7 @@ class Serving(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of a step on one GPU, each an array with one entry a number of tokens.
-
-    Attributes:
-        embedding: of the embedding with its all-reduce.
-    """
+    """Seconds of a step on one GPU, arrays by numbers of tokens; the embedding includes its all-reduce."""
 
     block: FloatArray
     embedding: FloatArray
@@ -127,11 +118,7 @@ def delete_left_folders() -> None:
 
 
 def check_installed() -> None:
-    """Make sure that the package is there, in a version that is read.
-
-    Raises:
-        MissingExtra: it is not, or it is of another version.
-    """
+    """Raise MissingExtra if the package is not there, or not in a version that is read."""
     try:
         given = version(_PACKAGE)
     except PackageNotFoundError:
@@ -209,26 +196,15 @@ class KernelModel:
         return self._opened()
 
 
-class Opened(NamedTuple):
-    """A source of a decoder.
-
-    Attributes:
-        models: of the package, by the format of products.
-    """
-
-    models: Mapping[WeightFormat, KernelModel]
-    operations: Operations
-
-
-def _compiled(decoder: Decoder, serving: Serving) -> Sequence[Opened]:
+def _compiled(decoder: Decoder, serving: Serving) -> list[Opened]:
     """The models of the package that have times, of every source one for every format of products."""
-    opened = []
+    opened: list[Opened] = []
     with _refusals(decoder, serving):
         formats = list(dict.fromkeys(_product_formats(decoder, serving).values()))
         for source in sources_of(decoder):
             answers = [_answering(decoder, serving, source, product) for product in formats]
             models = {product: model for product, (model, _) in zip(formats, answers, strict=True)}
-            opened.append(Opened(models, answers[0][1]))  # the formats have the same operations
+            opened.append((models, answers[0][1]))  # the formats have the same operations
     return opened
 
 
@@ -367,14 +343,14 @@ class KernelTables:
     def _taken(self, sources: Sequence[Opened], *, is_prompt: bool, of_attention: bool) -> Taken:
         """The operations that depend on the length of sequences, or the others, each in the format of its part."""
         by_model: dict[KernelModel, list[Operation]] = defaultdict(list)
-        for source in sources:
-            for operation in source.operations.prompt if is_prompt else source.operations.decode:
+        for models, operations in sources:
+            for operation in operations.prompt if is_prompt else operations.decode:
                 if operation.is_attention != of_attention:
                     continue
                 # An operation whose format does not vary is the same in all models.
-                model = next(iter(source.models.values()))
+                model = next(iter(models.values()))
                 if operation.part in self._formats:
-                    model = source.models[self._formats[operation.part]]
+                    model = models[self._formats[operation.part]]
                 by_model[model].append(operation)
         return by_model
 
@@ -383,10 +359,7 @@ class KernelTables:
         return self._decode(self._decode_others, n_tokens, n_cached=1)
 
     def prompt_tokens(self, n_tokens: IntArray) -> Times:
-        """A step over so many tokens of prompts and sequences together, without attention; of the shape of `n_tokens`.
-
-        Many steps are of as many tokens, which are asked for once.
-        """
+        """A step over so many tokens of prompts and sequences, without attention; of the shape of `n_tokens`."""
         distinct, indices = np.unique(n_tokens, return_inverse=True)
         sizes = [(1, max(1, n), 0, n) for n in distinct.tolist()]
         times = self._times(self._prompt_others, sizes, is_prompt=True)
@@ -425,17 +398,15 @@ class KernelTables:
             for model, operations in every.items():
                 asked = Asked(is_prompt, tuple(operation.number for operation in operations))
                 for operation, seconds in zip(operations, model.seconds(asked, sizes), strict=True):
-                    self._add(operation.name, seconds, times)
+                    if operation.name in EMBEDDING:
+                        times.embedding[:] += seconds
+                    elif operation.name in HEAD:
+                        times.head[:] += seconds
+                    else:
+                        factor = 1.0
+                        if operation.name.endswith(_PRODUCT):
+                            part = part_of(operation.name)
+                            weights = self._formats[part] if part else self.serving.weights
+                            factor = self._factors.get(weights, 1.0)
+                        times.block[:] += seconds * factor
         return times._replace(block=times.block / self.decoder.n_layers)
-
-    def _add(self, name: str, seconds: FloatArray, times: Times) -> None:
-        if name in EMBEDDING:
-            times.embedding[:] += seconds
-        elif name in HEAD:
-            times.head[:] += seconds
-        elif name.endswith(_PRODUCT):
-            part = part_of(name)
-            weights = self._formats[part] if part else self.serving.weights
-            times.block[:] += seconds * self._factors.get(weights, 1.0)
-        else:
-            times.block[:] += seconds

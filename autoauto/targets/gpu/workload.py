@@ -26,11 +26,7 @@ _CACHED_ERRORS = 0.1, 0.3
 
 
 def drafts_of(options: OptionValues) -> Speculation:
-    """Read the options of speculative decoding.
-
-    Raises:
-        BadInput: a number is out of range, or numbers do not go together.
-    """
+    """Options of speculative decoding; raises BadInput if a number is out of range, or numbers do not go together."""
     given = Speculation(
         float(options["accept_length"]),
         options["draft_tokens"],
@@ -55,11 +51,7 @@ def drafts_of(options: OptionValues) -> Speculation:
 
 
 def cached_share_of(options: OptionValues) -> float:
-    """The share of a prompt that the prefix cache has.
-
-    Raises:
-        BadInput: it is 1 or more.
-    """
+    """The share of a prompt that the prefix cache has; raises BadInput if it is 1 or more."""
     share = float(options["cached_share"])
     if share >= 1:
         raise BadInput(f"--cached-share must be from 0 to below 1, since the last token is computed, got {share:g}")

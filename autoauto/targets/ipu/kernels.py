@@ -147,9 +147,6 @@ def gemm(
 
     Formula: ConvPartial1x1 [poplibs]. A panel of weights holds 512 bytes: 16 outputs x 16 inputs in fp16, x 32 in fp8,
     x 8 in fp32. In fp32 the first panel of every output also writes zeros, eight cycles a row.
-
-    >>> int(gemm(16, 1, 1, Precision.FP16)), int(gemm(16, 1, 1, Precision.FP16, WIDE_WEIGHT_LOAD_CYCLES))
-    (385, 353)
     """
     share = ceil_div(rows, WORKERS)
     panel = WORKERS * _panel_worker(share, precision)
@@ -204,21 +201,13 @@ def vector_mac(lines: Amount, width: Amount, blocks: Amount, taps: tuple[int, in
 
 
 def reduce(n_outputs: Amount, n_partials: Amount, precision: Precision) -> Amount:
-    """`n_partials` values added to each of `n_outputs` on one tile; exact on seven measured cases.
-
-    >>> reduce(1472, 4, Precision.FP16)
-    3444.0
-    """
+    """`n_partials` values added to each of `n_outputs` on one tile; exact on seven measured cases."""
     vector = WORKERS * 16 // precision.n_bytes
     return REDUCE_LAUNCH_CYCLES + ceil_div(n_outputs, vector) * WORKERS * (11 + 2 * (n_partials - 1))
 
 
 def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, precision: Precision) -> float:
-    """One launch of the inner loops `loops` over `n_elements` of a tile; exact on the measured additions.
-
-    >>> elementwise(1728, ("add",), 2, Precision.FP16)
-    1800.0
-    """
+    """One launch of the inner loops `loops` over `n_elements` of a tile; exact on the measured additions."""
     worker = 0.0
     for name in loops:
         inner = loop(name, precision)
@@ -228,11 +217,7 @@ def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, prec
 
 
 def gelu(n_elements: int) -> int:
-    """Gelu in fp16; exact on eleven measured cases.
-
-    >>> gelu(96), gelu(98), gelu(6)
-    (792, 942, 702)
-    """
+    """Gelu in fp16; exact on eleven measured cases."""
     return gelu_row(n_elements, UNARY_LAUNCH_CYCLES, block=462, pair=120, tail=12)
 
 
@@ -281,9 +266,6 @@ def layernorm(rows: float, width: float, precision: Precision) -> float:
     """Normalise whole rows on one tile: mean, centred variance and scaling are three launches a row.
 
     Exact on four measured cases. Widths that are no multiple of 8 go pair by pair.
-
-    >>> layernorm(1, 1152, Precision.FP16), layernorm(1, 150, Precision.FP16)
-    (6732.0, 2733.0)
     """
     width = width * _half_widths(precision)
     launches = 1329 if _in_vectors(width) else 1200
@@ -305,20 +287,12 @@ def _statistics(width: float) -> float:
 
 
 def moments(rows: float, width: float, precision: Precision) -> float:
-    """Mean and variance of rows on one tile; exact on four measured cases.
-
-    >>> moments(3, 1152, Precision.FP16)
-    8676.0
-    """
+    """Mean and variance of rows on one tile; exact on four measured cases."""
     return 126 + rows * (1098 + _statistics(width * _half_widths(precision)))
 
 
 def whiten(rows: float, width: float, precision: Precision) -> float:
-    """Subtract means, scale and shift rows on one tile; exact on four measured cases.
-
-    >>> whiten(3, 1152, Precision.FP16)
-    12468.0
-    """
+    """Subtract means, scale and shift rows on one tile; exact on four measured cases."""
     width = width * _half_widths(precision)
     if width % 4:
         return 516 + rows * (378 + 60 * float(ceil_div(width, 12)))

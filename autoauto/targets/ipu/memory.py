@@ -194,11 +194,7 @@ def weight_bytes(priced: PricedRange) -> dict[str, int]:
 
 
 def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Device) -> None:
-    """Refuse a program whose code exceeds the region of a tile that instructions run from.
-
-    Raises:
-        OutOfMemory: it does.
-    """
+    """Refuse, as OutOfMemory, code that exceeds the region of a tile that instructions run from."""
     code_bytes = sum(n_bytes for name, n_bytes in memory_bytes.items() if name in _CODE)
     tile_bytes = ceil(code_bytes / device.n_tiles)
     if tile_bytes > CODE_REGION_BYTES:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import prod
 from typing import NamedTuple
 
 from autoauto.records.costs.options import CompileOptions
@@ -69,10 +68,7 @@ class Family(StrEnum):
 
 
 class Relayout(NamedTuple):
-    """Cycles to bring one operand, by its tensor index, into the layout that the layer reads.
-
-    They are not spent when the layer that wrote the operand wrote it in that layout.
-    """
+    """Cycles to bring one operand, by its tensor index, into the layout that is read, if it was written in another."""
 
     tensor: int
     cycles: int
@@ -256,11 +252,6 @@ class OperatorContext(NamedTuple):
     def axis(self, default: int, rank: int) -> int:
         """The attribute `axis`, counted from the front."""
         return self.integer("axis", default) % max(rank, 1)
-
-
-def size(shape: Shape) -> int:
-    """Elements of a shape; a scalar has one."""
-    return prod(shape)
 
 
 class PricedRange(NamedTuple):

@@ -44,11 +44,7 @@ VERSION = "ipu-12"
 
 @dataclass(frozen=True, slots=True)
 class IpuTarget:
-    """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK.
-
-    Attributes:
-        notes: what one should know about the prices of the model that it was opened for.
-    """
+    """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs; `notes` say what to know of its prices."""
 
     settings: CompilerSettings = DEFAULT_SETTINGS
     notes: tuple[str, ...] = ()

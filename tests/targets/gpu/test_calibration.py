@@ -16,7 +16,7 @@ GROUP = Group("model", "vllm", "h100_sxm", "fp8")
 
 
 def test_nothing_measured_changes_nothing_and_says_how_uncertain_it_is() -> None:
-    factor = fit([]).tpot(GROUP)
+    factor = fit([]).of(GROUP).tpot
     assert (factor.factor, factor.n_rows) == (1.0, 0)
     assert factor.low < 1 < factor.high
 

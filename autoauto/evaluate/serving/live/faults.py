@@ -20,11 +20,7 @@ N_ALIKE = 2
 
 
 class Fault(NamedTuple):
-    """A configuration whose server failed.
-
-    Attributes:
-        needed_bytes: by the estimate, if it ran out of memory; else None.
-    """
+    """A configuration whose server failed, and what it needs by the estimate, if it ran out of memory."""
 
     knobs: Knobs
     reason: str
@@ -32,11 +28,7 @@ class Fault(NamedTuple):
 
 
 class Faults:
-    """The rules that a search has learned.
-
-    Args:
-        needed_bytes: what all servers of a configuration need, by the estimate.
-    """
+    """The rules that a search has learned; `needed_bytes` estimates what all servers of a configuration need."""
 
     def __init__(self, needed_bytes: Callable[[Knobs], int]) -> None:
         self._needed_bytes = needed_bytes
@@ -53,11 +45,7 @@ class Faults:
         self._working |= knobs.values.items()
 
     def check(self, knobs: Knobs) -> None:
-        """Refuse what will fail by a rule.
-
-        Raises:
-            Infeasible, Unsupported: it will.
-        """
+        """Refuse, as Infeasible or Unsupported, what will fail by a rule."""
         for fault in self._faults.values():
             if fault.knobs == knobs:
                 continue  # one that is asked for again is tried again

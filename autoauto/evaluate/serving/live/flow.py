@@ -32,10 +32,7 @@ from autoauto.space.trial import Status, Trial, unfit_trial
 
 
 class LiveFlow(ModeFlow):
-    """The `ModeFlow` of generation on servers of this machine.
-
-    The same number of clients sends requests to all configurations, whatever their slots.
-    """
+    """The `ModeFlow` of generation on servers of this machine; as many clients ask all, whatever their slots."""
 
     def __init__(self, setting: Setting, target: RunsServers) -> None:
         self.setting, self._target = setting, target
@@ -72,11 +69,7 @@ class LiveFlow(ModeFlow):
 
     @override
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """All layers in one stage.
-
-        Raises:
-            Infeasible: it does not run, by the forecast.
-        """
+        """All layers in one stage; raises Infeasible if it does not run, by the forecast."""
         trial = self.forecast(knobs)
         if not isinstance(trial.measured, Plan):
             raise Infeasible(trial.reason, trial.excess_bytes)

@@ -82,13 +82,7 @@ class Readings:
 
 
 class StepFit(NamedTuple):
-    """The CPU time of a step that gives a token of every sequence, its share of their prompts included.
-
-    Attributes:
-        fixed_s: of every step.
-        each_s: of every sequence.
-        cores: that all servers have.
-    """
+    """CPU time of a step that gives a token of every sequence: fixed, and of each with its share of prompts."""
 
     fixed_s: float
     each_s: float

@@ -47,7 +47,6 @@ class Reference:
     Attributes:
         group: its servers, which may have been closed to make room.
         tokens_per_s: as first measured, so that all that is compared with it has one scale.
-        single_tokens_per_s: of one client a server, for each.
     """
 
     knobs: Knobs
@@ -61,13 +60,8 @@ class Reference:
 class References:
     """The references of all configurations, one for every `Session.common` and number of replicas.
 
-    They run until this is no longer used, or memory lacks.
-
-    Args:
-        needed_bytes: what all servers of a configuration need, by the estimate.
-
-    Attributes:
-        faults: what servers that failed say of others.
+    They run until this is no longer used, or memory lacks, of which all servers of a configuration need `needed_bytes`
+    by the estimate. `faults` are what servers that failed say of others.
     """
 
     def __init__(self, target: RunsServers, needed_bytes: Callable[[Knobs], int], machine_bytes: int) -> None:
@@ -88,11 +82,7 @@ class References:
         return min(knobs.batch_size, shared_out(self._n_clients, knobs.replicas, 0))
 
     def of(self, knobs: Knobs) -> Reference:
-        """The configuration with which those of the same replicas, threads and requests are compared.
-
-        Raises:
-            OutOfMemory, Unsupported: it does not come up, or its requests fail.
-        """
+        """The reference of the same replicas, threads and requests; raises as `ServerGroup` and its `load`."""
         scale = _scale(knobs)
         if scale not in self._references:
             try:
@@ -204,11 +194,7 @@ class References:
         return own
 
     def measured(self, knobs: Knobs) -> tuple[float, LoadReading]:
-        """Tokens/s of a configuration, and its least disturbed load.
-
-        Raises:
-            OutOfMemory, Unsupported: it does not come up, or its requests fail.
-        """
+        """Tokens/s of a configuration, and its least disturbed load; raises as `of`."""
         reference = self.of(knobs)
         if knobs == reference.knobs:
             return reference.tokens_per_s, reference.readings.best

@@ -28,10 +28,7 @@ _EXTRA: Mapping[str, object] = {"cache_prompt": False}
 
 
 class ServerGroup:
-    """The servers of a configuration; a context in which they run.
-
-    Args:
-        knobs: the configuration: its replicas are as many servers, each on cores of its own.
+    """The servers of a configuration, one a replica on cores of its own; a context in which they run.
 
     Raises:
         OutOfMemory, Unsupported: one of them does not come up.

@@ -20,13 +20,7 @@ _N_SIZES = 96
 
 
 class FixedPools(NamedTuple):
-    """Prefill workers and decode replicas on GPUs of one system.
-
-    Attributes:
-        prefill: the workers, whose requests have answers of one token.
-        decode: the replicas, whose requests have prompts that are cached.
-        n_prompts: that a worker computes at a time.
-    """
+    """Prefill workers, whose answers have one token, and replicas, whose prompts are cached, on GPUs of one system."""
 
     prefill: FixedReplicas
     decode: FixedReplicas

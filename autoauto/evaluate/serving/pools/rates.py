@@ -61,9 +61,6 @@ def transfer_s(decoder: Decoder, prefill: Serving, decode: Serving, n_stages: in
     Every GPU sends and receives over a link of its own, all at the same time, and those that have the most take the
     longest: where groups are larger than there are heads of keys and values, or where they are latent vectors, GPUs
     have copies.
-
-    Args:
-        n_stages: of a decode replica, each of which has the blocks of its own.
     """
     sent = prompt_bytes(decoder, prefill, n_tokens)
     received = prompt_bytes(decoder, decode, n_tokens) / n_stages

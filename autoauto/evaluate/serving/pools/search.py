@@ -271,12 +271,7 @@ def _best_kinds(kinds: Sequence[_Kind]) -> list[_Kind]:
 
 
 def compared_text(single: Trial | None, pooled: Trial | None, prompt_share: float | None) -> str:
-    """Which of the best of one pool and of two gives more, and why.
-
-    Args:
-        single: the best of one pool; None where none fits and keeps all bounds.
-        prompt_share: the share of a step of one pool that computes prompts; None where that is not known.
-    """
+    """Which of the best of one pool and of two gives more, and why."""
     if pooled is None:
         return "one pool: no prefill worker fits beside a replica and keeps all bounds"
     if single is None:

@@ -33,11 +33,7 @@ from autoauto.targets.gpu.tables import Serving
 
 
 def prefill_of(knobs: Knobs) -> PrefillPool:
-    """The prefill workers of a configuration.
-
-    Raises:
-        BadInput: it has none.
-    """
+    """The prefill workers of a configuration; raises BadInput if it has none."""
     pool = session_of(knobs).prefill
     if pool is None:
         raise BadInput("a configuration of two pools has prefill_workers, got none; give 1 or more")
@@ -100,11 +96,7 @@ class PooledWay(HasRates):
         )
 
     def plan(self, index: int) -> Plan:
-        """The stages of all replicas at one batch size; workers have the GPUs that `free_groups` says.
-
-        Raises:
-            Infeasible: a pool does not fit.
-        """
+        """The stages of replicas; `free_groups` has those of workers; raises Infeasible if a pool does not fit."""
         if self.why_no_room:
             raise Infeasible(self.why_no_room, 0)
         self.prefill.plan(0)

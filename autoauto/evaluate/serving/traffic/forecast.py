@@ -71,8 +71,6 @@ def replicas_of(
 
     Args:
         knobs: the configuration; its batch size times its stages are in flight in a replica at most.
-        way: where its replicas stand; one of `ReplicaWays.ways(knobs, sizes)`.
-        requests: that they will serve, for the lengths of tables and of the KV cache.
         end: of the intervals of measured rows; steps are so much slower or faster.
 
     Raises:
@@ -121,8 +119,6 @@ def replica_of(
     """A replica of these stages.
 
     Args:
-        requests: that it will serve, for the lengths of tables.
-        n_kv_tokens: that its KV cache holds.
         n_batched_tokens: of a step of a rank of a micro-batch, at most.
         release: of the engine; None for the newest.
 

@@ -144,18 +144,16 @@ class StepTimes:
             added = self._token(n_decoded + n_of_parts) - self._token(n_decoded)
         else:
             added = self._token(n_of_parts) + self._host_s
-        attention = sum(self._attend(part, before) for part, before in parts)
+        attention, grid = 0.0, self._parts
+        for part, before in parts:
+            right = min(max(bisect_right(grid, part), 1), len(grid) - 1)
+            weight = (part - grid[right - 1]) / (grid[right] - grid[right - 1])
+            low = _linear(self._before, self._attention[right - 1], before)
+            attention += (1 - weight) * low + weight * _linear(self._before, self._attention[right], before)
         return max(added, 0.0) + attention / n_side_by_side
 
     def _token(self, n: float) -> float:
         return _linear(self._tokens, self._token_s, n)
-
-    def _attend(self, part: int, before: int) -> float:
-        grid = self._parts
-        right = min(max(bisect_right(grid, part), 1), len(grid) - 1)
-        weight = (part - grid[right - 1]) / (grid[right] - grid[right - 1])
-        low, high = self._attention[right - 1], self._attention[right]
-        return (1 - weight) * _linear(self._before, low, before) + weight * _linear(self._before, high, before)
 
 
 def _linear(grid: list[float], values: list[float], at: float) -> float:

@@ -98,12 +98,7 @@ class Steps(NamedTuple):
 
 
 class Grids(NamedTuple):
-    """How far grids reach.
-
-    Attributes:
-        n_sequences: in flight in a replica.
-        n_tokens: of a step of a micro-batch.
-    """
+    """How far grids reach: sequences of a replica, tokens of a step of a micro-batch, and the longest sequence."""
 
     n_sequences: int
     n_tokens: int
@@ -119,14 +114,9 @@ class Grids(NamedTuple):
 def steps_of(
     decoder: Decoder, stages: tuple[StageBlocks, ...], grids: Grids, speculation: Speculation, *, hides_host: bool
 ) -> Steps:
-    """The steps of a replica of these stages.
+    """The steps of a replica of these stages; raises as `open_tables`.
 
-    Args:
-        hides_host: True if what the host does for sequences is hidden behind kernels: a step takes the longer of both.
-
-    Raises:
-        MissingExtra: the package of measured times is not installed.
-        Unsupported: there are no times.
+    With `hides_host` what the host does for sequences is hidden behind kernels: a step takes the longer of both.
     """
     n_stages, engine = len(stages), engine_named(stages[0].serving.engine)
     split = stages[0].serving.split

@@ -28,14 +28,7 @@ from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.units import BoolArray
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import (
-    PERCENTILES,
-    REQUEST_LATENCY,
-    ArrivalResult,
-    PercentileResult,
-    Result,
-    TokenResult,
-)
+from autoauto.space.numbers import PERCENTILES, REQUEST_LATENCY, ArrivalResult, PercentileResult, Result, TokenResult
 from autoauto.space.trial import Status, Trial
 
 SIMULATED = PERCENTILES | {"ttft_s", "tpot_s", "latency_s", REQUEST_LATENCY}
@@ -62,7 +55,7 @@ class OpenTrials:
     def bound(self, knobs: Knobs, way: AnyWay, index: int, closed: TokenResult) -> tuple[TokenResult, float]:
         """The forecast of a way at a batch size, and by which share of it replicas lack throughput for the rate.
 
-        Without a rate its throughput is an upper bound of goodput, else that for clients that ask again at once, `closed`.
+        Without a rate its throughput is an upper bound of goodput, else that of `closed`, clients that ask again.
 
         Raises:
             BadInput: no rate and no bound is given, or lengths are given twice.
@@ -126,10 +119,7 @@ class OpenTrials:
 class OpenWay:
     """A way of a configuration, at the only batch size that it has, under requests at any rate.
 
-    Its methods raise as `OpenTrials.bound`.
-
-    Attributes:
-        about_per_s: requests a second of clients that ask again at once.
+    Its methods raise as `OpenTrials.bound`. Clients that ask again at once send `about_per_s` requests a second.
     """
 
     def __init__(
@@ -158,7 +148,7 @@ class OpenWay:
         return self.checked(tokens_per_s / self._n_output).violation <= 0
 
     def windows_that_hold(self, among: BoolArray | None) -> BoolArray:
-        """Which windows of a trace keep bounds, each served by itself; those that are not `among` some are false."""
+        """Which windows of a trace keep bounds, each served by itself; none of those not `among` some."""
         rate = self._rate_per_s
         assert rate is not None
         holding: list[bool] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import ceil, inf
+from math import ceil, inf, prod
 from typing import NamedTuple
 
 from autoauto.records.units import Precision
@@ -21,11 +21,10 @@ from autoauto.targets.ipu.operator_cost import (
     Relayout,
     Shape,
     by_operator,
-    size,
     together,
 )
 from autoauto.targets.ipu.operators import data_movement, rows
-from autoauto.targets.ipu.tiling.planner import Batched, Bounded, Split, plan, reserve
+from autoauto.targets.ipu.tiling.planner import Batched, Bounded, Split, plan, reserve_each
 from autoauto.targets.ipu.tiling.split import Product, ProductCodelet
 
 _ONE = (1, 1)
@@ -62,9 +61,9 @@ def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> P
         rows = a[-2]
     if len(b) > 1:
         outputs = b[-1]
-    if size(b[:-2]) == 1:
-        return matrix_product(context, 1, size(a[:-2]) * rows, a[-1], outputs)
-    groups = size(context.out_shape) // max(rows * outputs, 1)
+    if prod(b[:-2]) == 1:
+        return matrix_product(context, 1, prod(a[:-2]) * rows, a[-1], outputs)
+    groups = prod(context.out_shape) // max(rows * outputs, 1)
     return matrix_product(context, groups, rows, a[-1], outputs)
 
 
@@ -89,7 +88,7 @@ def gemm_product(context: OperatorContext) -> Product:
     rows, inputs = context.shape(0)
     if context.integer("transA", 0):
         rows, inputs = inputs, rows
-    return matrix_product(context, 1, rows, inputs, size(context.shape(1)) // inputs)
+    return matrix_product(context, 1, rows, inputs, prod(context.shape(1)) // inputs)
 
 
 def einsum(context: OperatorContext) -> OperatorCost:
@@ -116,10 +115,10 @@ def einsum_product(context: OperatorContext) -> Product:
     left, right = set(labels[0]), set().union(*labels[1:])
     return matrix_product(
         context,
-        groups=size(tuple(sizes[name] for name in left & right & out)),
-        rows=size(tuple(sizes[name] for name in (left - right) & out)),
-        inputs=size(tuple(sizes[name] for name in sizes.keys() - out)),
-        outputs=size(tuple(sizes[name] for name in (right - left) & out)),
+        groups=prod(tuple(sizes[name] for name in left & right & out)),
+        rows=prod(tuple(sizes[name] for name in (left - right) & out)),
+        inputs=prod(tuple(sizes[name] for name in sizes.keys() - out)),
+        outputs=prod(tuple(sizes[name] for name in (right - left) & out)),
     )
 
 
@@ -258,7 +257,7 @@ def priced(context: OperatorContext, batched: Batched, operands: tuple[int, ...]
     temporaries fall when the batch grows.
     """
     bound_bytes, product = context.bound_bytes, batched.product
-    reserved = reserve(batched, context.n_tiles)
+    (reserved,) = reserve_each((batched,), context.n_tiles)
     split = plan(Bounded(product, min(reserved.tile_bytes, bound_bytes)), context.n_tiles)
     binding_below_bytes = inf
     if split.within_bound and reserved.tile_bytes <= bound_bytes:  # a larger bound would change nothing

@@ -115,10 +115,7 @@ def _in_single_precision(context: OperatorContext) -> OperatorCost:
 
 
 def control_flow(context: OperatorContext, price: CostRule) -> OperatorCost:
-    """If, Loop and Scan cost all runs of their bodies, an If its most expensive branch; without any they copy outputs.
-
-    `price` gives the cost of a layer of a body.
-    """
+    """The cost of all runs of bodies, whose layers `price` prices, of an If the most of a branch; else of a copy."""
     costs = [_body_cost(context, body, price) for body in context.layer.bodies]
     if not costs:
         return elementwise.one_pass(context, max(context.n_out, 1), ("add",))

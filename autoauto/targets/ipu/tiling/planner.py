@@ -19,9 +19,6 @@ class Split(NamedTuple):
     """One way to cut a product, priced.
 
     Attributes:
-        exchange_cycles, compute_cycles: of all serial steps.
-        tile_bytes: temporary bytes of the fullest tile.
-        n_sources: tiles that the fullest tile receives from.
         reduces: whether partial sums of several tiles are added.
         within_bound: False when no candidate met the bound, so that the fastest was taken without it.
     """
@@ -130,13 +127,8 @@ class Batched(NamedTuple):
         return self.single._replace(**{name: n_samples * getattr(self.single, name) for name in self.growing})
 
 
-def reserve(batched: Batched, n_tiles: int) -> Reserve:
-    """The memory and code of a product's fastest plans, so that a larger batch never takes less (`never_falling`)."""
-    return reserve_each((batched,), n_tiles)[0]
-
-
 def reserve_each(wanted: Sequence[Batched], n_tiles: int) -> list[Reserve]:
-    """`reserve` for several products, whose fastest plans at powers of two of samples are made together."""
+    """Memory and code of the fastest plans of products, so that a larger batch never takes less (`never_falling`)."""
     if len(_FASTEST) > _MAX_FASTEST:
         _FASTEST.clear()
     # All batch sizes up to the same power of two share their plans.
@@ -230,7 +222,20 @@ class _Priced(NamedTuple):
         # Sorted by product, then by bytes, the first row of every product is its fastest split.
         rows = rows[np.lexsort((self.cost.tile_bytes[rows], self.owner[rows]))]
         rows = rows[np.diff(self.owner[rows], prepend=-1) > 0]
-        return dict(zip(self.owner[rows].tolist(), _splits(self.split, self.cost, rows), strict=True))
+        split, cost = self.split.rows(rows), self.cost
+        columns = (
+            np.ceil(cost.exchange_cycles[rows]).astype(np.int64),
+            np.ceil(cost.compute_cycles[rows]).astype(np.int64),
+            np.ceil(cost.tile_bytes[rows]).astype(np.int64),
+            split.tiles.astype(np.int64),
+            np.ceil(cost.n_sources[rows]).astype(np.int64),
+            (split.serial_inputs * split.serial_outputs).astype(np.int64),
+            split.inputs > 1,
+        )
+        fastest: dict[int, Split] = {}
+        for owner, *numbers in zip(self.owner[rows].tolist(), *(column.tolist() for column in columns), strict=True):
+            fastest[owner] = Split(*numbers, within_bound=True)
+        return fastest
 
 
 def _price(wanted: Sequence[Bounded], owner: IntArray, split: SplitCandidates, n_tiles: int) -> _Priced:
@@ -278,17 +283,3 @@ def _cut_in_series(wanted: Sequence[Bounded], one_step: _Priced, n_tiles: int) -
         close = in_steps(np.flatnonzero(np.isinf(limit)[owner] & (cycles <= _CLOSE * quickest[owner])))
         np.minimum.at(limit, close.owner, close.cycles)
     return in_steps(np.flatnonzero(cycles <= limit[owner]))
-
-
-def _splits(split: SplitCandidates, cost: SplitCosts, rows: IntArray) -> list[Split]:
-    of_rows = split.rows(rows)
-    columns = (
-        np.ceil(cost.exchange_cycles[rows]).astype(np.int64),
-        np.ceil(cost.compute_cycles[rows]).astype(np.int64),
-        np.ceil(cost.tile_bytes[rows]).astype(np.int64),
-        of_rows.tiles.astype(np.int64),
-        np.ceil(cost.n_sources[rows]).astype(np.int64),
-        (of_rows.serial_inputs * of_rows.serial_outputs).astype(np.int64),
-        of_rows.inputs > 1,
-    )
-    return [Split._make((*row, True)) for row in zip(*(column.tolist() for column in columns), strict=True)]
