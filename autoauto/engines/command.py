@@ -125,12 +125,7 @@ def quoted(word: str) -> str:
 
 
 class CommandOption(NamedTuple):
-    """An option of an engine, as its source defines it.
-
-    Attributes:
-        type: of its value; None where it has none.
-        choices: the values that are accepted; empty where all of the type are.
-    """
+    """An option of an engine: the type of its value, None for a switch, and the values it takes, empty for all."""
 
     name: str
     type: type[int] | type[float] | type[str] | None = str
@@ -138,12 +133,7 @@ class CommandOption(NamedTuple):
 
 
 class CommandTable(NamedTuple):
-    """All that an engine is told in words, of a file of `data/engines/`.
-
-    Attributes:
-        source: where it was read, and its licence.
-        others: variables, and keys of files as "key" or "key.key".
-    """
+    """Options of a file of `data/engines/`, where they were read, and variables and keys of files as "key.key"."""
 
     source: str
     options: tuple[CommandOption, ...]
@@ -262,7 +252,6 @@ class PoolFront:
     """The program that sends a request first to a server of prompts and then to one of answers.
 
     Attributes:
-        source: where its options were read.
         dynamo: the module of NVIDIA Dynamo that runs workers of the engine, and its image; None where it has none.
         llm_d_image: of the engine as llm-d has it; empty where it has none.
     """
@@ -298,7 +287,6 @@ class Launcher:
 
     Attributes:
         to: the name of the format of `autoauto export`.
-        source: where its options were read.
         limits: reads a command and the files that it reads, by name.
         makes: the option for every format of weights that the engine makes of a checkpoint in bf16.
         own_options: the options that differ between replicas of one plan.

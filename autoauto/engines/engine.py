@@ -138,11 +138,8 @@ class Engine:
 
     Attributes:
         name: the value of the knob "engine".
-        title: as its makers write it.
         kernel_times: the engine whose measured kernels stand for its own, as the package of extra gpu names it.
         mixes: True if a step computes prompts and decodes; else prompts come first and decoding waits.
-        rules: what it takes of blocks, groups and formats.
-        model_rules: what it takes of models besides.
     """
 
     name: str

@@ -105,7 +105,6 @@ def _drafts(drafts: Speculation) -> dict[str, object]:
 
 
 def _yaml(content: Mapping[str, object]) -> str:
-    """YAML whose values are JSON, a key a line."""
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in content.items())
 
 

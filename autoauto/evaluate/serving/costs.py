@@ -38,13 +38,7 @@ Sizes = tuple[int, ...]
 
 
 class StagePosition(NamedTuple):
-    """The position of a stage in its pipeline.
-
-    Attributes:
-        kind: of its GPUs, counted in the cluster.
-        is_first: whether it has the embedding.
-        is_last: whether it has norm and head.
-    """
+    """The position of a stage in its pipeline, and the kind of its GPUs as counted in the cluster."""
 
     kind: int
     is_first: bool

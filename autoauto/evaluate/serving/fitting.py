@@ -124,7 +124,6 @@ def _gpus(need: Need) -> str:
 
 
 def _smallest(need: Need) -> Need | None:
-    """The fewest GPUs of a replica, with the fewest stages."""
     most_stages = min(_MAX_STAGES, need.decoder.n_layers)
     if need.requests.speculation.draft_tokens:
         most_stages = 1  # a pipeline does not draft

@@ -167,7 +167,6 @@ class ServingFlow(ModeFlow):
 
     @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Mean steps of micro-batches."""
         return timeline_of(knobs.step, plan)
 
     @override
@@ -193,7 +192,6 @@ class ServingFlow(ModeFlow):
         return [self._without_plan(knobs, ways[best[index]], index) for index, knobs in enumerate(cell)]
 
     def _ways_of(self, knobs: Knobs, sizes: Sizes) -> Sequence[Way | PooledWay]:
-        """See `ReplicaWays.ways`, and where other servers compute prompts `PoolWays.ways`."""
         if session_of(knobs).prefill is None:
             return self._ways.ways(knobs, sizes)
         return self._pools.ways(knobs, sizes)
@@ -238,7 +236,6 @@ class ServingFlow(ModeFlow):
         return max(trials, key=_preference)
 
     def _with_plan(self, knobs: Knobs, way: Way | PooledWay, origin: Origin, *, simulates: bool) -> Trial:
-        """The trial of a way at the only batch size that it has; raises Infeasible where it does not fit."""
         low, high = way.at(LOW).of(0), way.at(HIGH).of(0)
         rates = replace(
             way.rates.of(0),

@@ -41,12 +41,7 @@ _BUSIEST = 0.95
 
 
 class StageSteps(NamedTuple):
-    """Seconds of every stage of a replica, shape (stages, batch sizes).
-
-    Attributes:
-        prompt_s: that one prompt adds to the steps that compute it.
-        send_s: of a transfer of b hidden vectors to the next stage; 0 behind the last.
-    """
+    """Seconds of every stage, shape (stages, batch sizes): a decode step, what a prompt adds, and sending on, or 0."""
 
     decode_s: FloatArray
     prompt_s: FloatArray
@@ -54,12 +49,7 @@ class StageSteps(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The rates of one pipeline, arrays over batch sizes.
-
-    Attributes:
-        period_s: between two micro-batches at the end of the pipeline.
-        ttft_s: from a request to its first token, in the mean over all requests of clients that ask again and again.
-    """
+    """The rates of one pipeline by batch size; TTFT is the mean of all requests of clients that ask again and again."""
 
     period_s: FloatArray
     tpot_s: FloatArray

@@ -36,12 +36,7 @@ _MAX_PIPELINES = 4096
 
 @dataclass(frozen=True)
 class LikeReplicas:
-    """Like replicas of one way.
-
-    Attributes:
-        is_free: True if there is room for a pipeline, shape (rows, batch sizes).
-        groups: of every replica, where the pipelines are of one row.
-    """
+    """Like replicas of one way; `is_free`, shape (rows, batch sizes), tells where a pipeline has room."""
 
     n: int
     pipelines: EnginePipelines
@@ -109,12 +104,7 @@ class HasRates(ABC):
 
 @dataclass(frozen=True)
 class Way(HasRates):
-    """One way to put all replicas on the GPUs.
-
-    Attributes:
-        factors: by what times of every kind of GPUs are multiplied.
-        offset: the number of group 0 of this way in the cluster.
-    """
+    """One way to put all replicas on the GPUs, of which group 0 has the number `offset` in the cluster."""
 
     replicas: Sequence[LikeReplicas]
     factors: Sequence[Factors]

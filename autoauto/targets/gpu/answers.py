@@ -116,7 +116,6 @@ class StoredAnswers:
         _UNWRITTEN.add(self)
 
     def _read(self) -> _Content:
-        """Read the file, and add its answers to those that are known."""
         content = _Content()
         with suppress(OSError, BadInput):
             self._state = _state_of(self._path)

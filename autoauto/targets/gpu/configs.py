@@ -182,7 +182,6 @@ def _qwen_3_5(decoder: Decoder) -> dict[str, object]:
 
 
 def _nemotron(decoder: Decoder) -> dict[str, object]:
-    """A model of NemotronH of blocks of one kind."""
     attention, feed_forward = decoder.kind.attention, decoder.kind.feed_forward
     # The config needs sizes of all kinds of blocks, also of those that it does not have.
     space = attention if isinstance(attention, StateSpace) else StateSpace(64, 64, 128, 8, 4)

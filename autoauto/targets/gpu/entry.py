@@ -166,7 +166,6 @@ def _described(given: Cluster) -> Cluster:
 
 
 def _with_power_limit(device: Device) -> Device:
-    """A GPU, with the power limit of its system if its file has none."""
     if device.power_limit_w is not None:
         return device
     return replace(device, power_limit_w=system_named(device.name).power_limit_w)
@@ -230,7 +229,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
 
 
 def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:
-    """A sentence for every group of GPUs whose forecasts of the decoder are contradicted by measured rows."""
     notes = []
     for engine in ENGINES.values():
         for rows in engine.measured.contradicted:
@@ -240,7 +238,6 @@ def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:
 
 
 def _stand_ins(decoder: Decoder, systems: Sequence[str]) -> list[str]:
-    """A sentence for each kind of times that may stand for others in a forecast: first products, then attention."""
     notes = []
     for engine in ENGINES.values():
         for products in engine.kernel_exceptions.stand_ins:

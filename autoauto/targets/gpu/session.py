@@ -131,9 +131,6 @@ def _of_workers(knob: Knob) -> Knob:
     )
 
 
-PREFILL_TENSOR_PARALLEL = _of_workers(TENSOR_PARALLEL)
-PREFILL_EXPERT_PARALLEL = _of_workers(EXPERT_PARALLEL)
-PREFILL_ATTENTION_DATA_PARALLEL = _of_workers(ATTENTION_DATA_PARALLEL)
 PREFILL_BATCH_SIZE = Knob(
     "prefill_batch_size",
     whole(MAX_PREFILL_BATCH),
@@ -175,9 +172,7 @@ class PrefillPool(HasKnobs):
 
     knobs: ClassVar[tuple[Knob, ...]] = (
         PREFILL_WORKERS,
-        PREFILL_TENSOR_PARALLEL,
-        PREFILL_EXPERT_PARALLEL,
-        PREFILL_ATTENTION_DATA_PARALLEL,
+        *map(_of_workers, (TENSOR_PARALLEL, EXPERT_PARALLEL, ATTENTION_DATA_PARALLEL)),
         PREFILL_BATCH_SIZE,
         PREFILL_KIND,
     )
@@ -197,7 +192,6 @@ class PrefillPool(HasKnobs):
     @override
     @property
     def values(self) -> dict[str, Any]:
-        """The value of every knob."""
         return {knob.field: getattr(self, knob.field.removeprefix(_PREFIX)) for knob in self.knobs}
 
     @staticmethod

@@ -155,15 +155,12 @@ class KernelModel:
         self._stored, self._opened = stored, opened
         self._decode, self._prompt = stored.decode, stored.prompt
         if not stored.decode:
-            self._name_operations()
-
-    def _name_operations(self) -> None:
-        """Ask for every operation once, which gives its name, or why there are no times of it."""
-        handle = self._handle
-        self._decode = operations_of(lambda i: handle.evaluate_generation_ops([i], batch_size=1, s=16))
-        self._prompt = operations_of(lambda i: handle.evaluate_context_ops([i], batch_size=1, s=1024))
-        if not any(_OF_FAULTS in operation.reason for operation in (*self._decode, *self._prompt)):
-            self._stored.describe(handle.spec_bytes, self._decode, self._prompt)
+            # Every operation is asked for once, which gives its name, or why there are no times of it.
+            handle = self._handle
+            self._decode = operations_of(lambda i: handle.evaluate_generation_ops([i], batch_size=1, s=16))
+            self._prompt = operations_of(lambda i: handle.evaluate_context_ops([i], batch_size=1, s=1024))
+            if not any(_OF_FAULTS in operation.reason for operation in (*self._decode, *self._prompt)):
+                self._stored.describe(handle.spec_bytes, self._decode, self._prompt)
 
     def operations(self, side: Side, *, dispatch_reduces: bool) -> Operations:
         """The operations of a side of both steps; raises as `taken`."""
@@ -197,7 +194,6 @@ class KernelModel:
 
 
 def _compiled(decoder: Decoder, serving: Serving) -> list[Opened]:
-    """The models of the package that have times, of every source one for every format of products."""
     opened: list[Opened] = []
     with _refusals(decoder, serving):
         formats = list(dict.fromkeys(_product_formats(decoder, serving).values()))
@@ -392,7 +388,6 @@ class KernelTables:
         return self._times(operations, sizes, is_prompt=False)
 
     def _times(self, every: Taken, sizes: Sequence[Size], *, is_prompt: bool) -> Times:
-        """The sums over operations, one after the other, at every size."""
         times = Times(*(np.zeros(len(sizes)) for _ in Times._fields))
         with _refusals(self.decoder, self.serving):
             for model, operations in every.items():

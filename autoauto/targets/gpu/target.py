@@ -37,7 +37,6 @@ class GpuTarget:
 
     Attributes:
         notes: what was assumed, a sentence each.
-        cached_share: the share of a prompt that the prefix cache has.
         traffic: requests that arrive at times of their own; None for clients that ask again once they are answered.
         n_in_flight: requests of such clients on the whole cluster; None for any number.
         pools: the numbers of pools of servers among which a search looks for configurations.

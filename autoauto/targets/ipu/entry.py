@@ -67,7 +67,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
 
 
 def _format_notes(graph: LayerGraph, precision: Precision) -> tuple[str, ...]:
-    """A sentence that names the format of the computation if the file has another one."""
     own = {Precision.FP16: ("float16",), Precision.FP32: ("float32",)}.get(precision, ())
     if not graph.formats or graph.formats == own:
         return ()

@@ -237,12 +237,7 @@ def _codelet(name: str) -> Codelet:
 
 
 class _Program(NamedTuple):
-    """The memory and steps of the codelets of a layer on a tile.
-
-    Attributes:
-        code_bytes: shared keys, with the code of each.
-        n_steps: compute sets, one for every codelet that does not run within another one's.
-    """
+    """Codelets of a layer on a tile: code by shared key, state of all vertices, and how many are compute sets."""
 
     code_bytes: tuple[tuple[str, int], ...]
     state_bytes: int

@@ -85,7 +85,6 @@ class OperatorCost(NamedTuple):
         n_sources: tiles that the fullest tile receives from, over all exchanges.
         working_bytes: temporaries of the operator on all tiles.
         follows: the tensor whose layout the output keeps, -1 when the operator lays it out itself.
-        relayouts: relayouts of operands; a neighbour in the same program may make them needless.
         within_bound: False when a product was planned without the bound on temporaries.
         binding_below_bytes: any bound of so many bytes or more on the temporaries of a tile gives the same cost.
     """

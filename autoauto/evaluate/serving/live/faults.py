@@ -68,7 +68,6 @@ class Faults:
 
 
 def _text(fault: Fault, values: Set[tuple[str, Any]]) -> str:
-    """Some of the values of a configuration, in its order."""
     return ", ".join(f"{name} {value}" for name, value in fault.knobs.values.items() if (name, value) in values)
 
 

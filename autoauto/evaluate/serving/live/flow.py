@@ -82,7 +82,6 @@ class LiveFlow(ModeFlow):
 
     @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Mean steps of all slots."""
         return timeline_of(knobs.step, plan)
 
     @override

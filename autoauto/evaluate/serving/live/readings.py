@@ -49,10 +49,6 @@ class Readings:
 
     readings: list[LoadReading] = field(default_factory=list)
 
-    def add(self, reading: LoadReading) -> None:
-        """Add a load."""
-        self.readings.append(reading)
-
     @property
     def cpu_s(self) -> float:
         """The least CPU time a token."""

@@ -42,12 +42,7 @@ class ReferenceScale(NamedTuple):
 
 @dataclass(slots=True)
 class Reference:
-    """A configuration with which others are compared.
-
-    Attributes:
-        group: its servers, which may have been closed to make room.
-        tokens_per_s: as first measured, so that all that is compared with it has one scale.
-    """
+    """A configuration with which others are compared, by the rate that was first measured; it may be closed."""
 
     knobs: Knobs
     group: ServerGroup
@@ -148,20 +143,29 @@ class References:
 
     def _measured_reference(self, knobs: Knobs, group: ServerGroup, known: Trial | None) -> Reference:
         single = Readings()
-        single.add(group.load(knobs.replicas))
-        single_tokens_per_s = self._checked_hopeful(knobs, single)
+        single.readings.append(group.load(knobs.replicas))
+        running = [each for each in self._references.values() if isinstance(each, Reference)]
+        most = max((each.single_tokens_per_s for each in running), default=0.0)
+        single_tokens_per_s = single.best.tokens_per_s / knobs.replicas
+        if single_tokens_per_s < HOPELESS * most:  # further loads would take minutes
+            raise Infeasible(
+                "threads wait for each other on this machine: a server on "
+                f"{knobs.session.group_size} cores gives one client {single_tokens_per_s:.3g} tokens/s, with other "
+                f"threads {most:.3g}; try it on an idle machine",
+                0,
+            )
         group.warm_up(self._n_clients)
         for _ in range(N_SINGLE):
-            single.add(group.load(knobs.replicas))
-        first = next((each for each in self._references.values() if isinstance(each, Reference)), None)
+            single.readings.append(group.load(knobs.replicas))
         if known is not None:
             # The rate of an earlier search is the scale, so no other reference is needed.
             (readings,) = self._in_turns(group)
             rate = known.tokens.tokens_per_s
-        elif first is None:
+        elif not running:
             (readings,) = self._in_turns(group)
             rate = readings.best.tokens_per_s
         else:
+            first = running[0]
             other, readings = self._in_turns(self._up(first), group)
             rate = first.tokens_per_s * readings.best.tokens_per_s / other.best.tokens_per_s
         n_sequences = self.n_in_flight(knobs)
@@ -177,21 +181,8 @@ class References:
         start_s = perf_counter()
         while goes_on(every, start_s):
             for group, readings in zip(groups, every, strict=True):
-                readings.add(group.load(self._n_clients))
+                readings.readings.append(group.load(self._n_clients))
         return every
-
-    def _checked_hopeful(self, knobs: Knobs, single: Readings) -> float:
-        """Tokens/s of one client; threads are refused that wait for each other: their loads would take minutes."""
-        known = [each.single_tokens_per_s for each in self._references.values() if isinstance(each, Reference)]
-        most, own = max(known, default=0.0), single.best.tokens_per_s / knobs.replicas
-        if own < HOPELESS * most:
-            raise Infeasible(
-                "threads wait for each other on this machine: a server on "
-                f"{knobs.session.group_size} cores gives one client {own:.3g} tokens/s, with other threads "
-                f"{most:.3g}; try it on an idle machine",
-                0,
-            )
-        return own
 
     def measured(self, knobs: Knobs) -> tuple[float, LoadReading]:
         """Tokens/s of a configuration, and its least disturbed load; raises as `of`."""

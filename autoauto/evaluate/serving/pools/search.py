@@ -50,12 +50,7 @@ Keeps = Callable[[Knobs, float, float], bool]
 
 
 class _Kind(NamedTuple):
-    """A server of which a pool has several.
-
-    Attributes:
-        per_s: requests a second.
-        latency_s: TPOT of a replica, TTFT of a worker where no other prompt waits; where bounds must hold.
-    """
+    """A server of a pool; its latency, where bounds must hold, is TPOT of a replica, TTFT of a worker alone."""
 
     knobs: Knobs
     n_gpus: int
@@ -64,11 +59,7 @@ class _Kind(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Numbers of two kinds of servers, one an entry.
-
-    Attributes:
-        per_s: requests a second of both together, at most.
-    """
+    """Numbers of two kinds of servers, one an entry, with the most requests a second of both together."""
 
     per_s: FloatArray
     n_gpus: IntArray
@@ -232,7 +223,6 @@ def _prefill_kinds(ways: ReplicaWays, number: int, session: GpuSession, values: 
 
 
 def _decode_kinds(ways: ReplicaWays, session: GpuSession, values: Values, keeps: Keeps) -> list[_Kind]:
-    """Replicas with prompts that others computed."""
     mode = Generation(values["input_tokens"][0], values["output_tokens"][0])
     kinds: list[_Kind] = []
     n_all = len(ways.costs.setting.cluster)

@@ -30,12 +30,7 @@ _SHARES = np.linspace(0.0, 1.0, 9)
 
 
 class _Work(NamedTuple):
-    """The work of every request, each an array of shape (requests,).
-
-    Attributes:
-        n_steps: in which it decodes.
-        n_held: tokens that it has in these steps, together.
-    """
+    """The work of requests, each of shape (requests,): decode steps, tokens in all of these, and prompt tokens."""
 
     n_steps: FloatArray
     n_held: FloatArray

@@ -114,7 +114,6 @@ _NAMES = sorted(
 
 
 def _on_times(bounds: Sequence[Constraint]) -> list[RateBound]:
-    """The bounds that compare a time with a number."""
     made: list[RateBound] = []
     for bound in bounds:
         for name in bound.names:

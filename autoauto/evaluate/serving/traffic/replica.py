@@ -340,7 +340,6 @@ class ReplicaRun:
             self._answers.admitted_s[number] = self._now
 
     def _prompt_step(self, parts: list[tuple[_Sequence, int]]) -> None:
-        """A step with parts of prompts, in which sequences decode too if the engine mixes."""
         replica = self._replica
         n = len(self._decoding) if replica.mixes else 0
         seconds = self._times.decode(n, self._held / n)[0] if n else 0.0
@@ -392,7 +391,6 @@ class ReplicaRun:
         self._decoded(steps)
 
     def _drop_stale_ends(self) -> None:
-        """Remove from the front of the heap the ends of sequences that were taken back since."""
         while self._ends:
             step, number = self._ends[0]
             sequence = self._decoding.get(number)
@@ -401,7 +399,6 @@ class ReplicaRun:
             heappop(self._ends)
 
     def _pass(self, seconds: float, grown: float, n_steps: int = 1) -> None:
-        """Let the time of steps pass, in which sequences grow evenly by so many tokens together."""
         self._n_steps += n_steps
         self._now += seconds
         self.busy_s += seconds
@@ -410,7 +407,6 @@ class ReplicaRun:
         self.kv_token_s += seconds * (self._held + self._held_partial + grown / 2)
 
     def _decoded(self, n_steps: int) -> None:
-        """All sequences that decode have taken so many steps; those that end leave."""
         per_step = self._replica.tokens_of_step
         self._step += n_steps
         grown = n_steps * len(self._decoding) * per_step

@@ -37,12 +37,7 @@ _MAX_STEPS = 256
 
 
 class StageBlocks(NamedTuple):
-    """The blocks of a stage of a pipeline, and its GPUs.
-
-    Attributes:
-        is_first, is_last: whether it has the embedding, and the head.
-        link: to the next stage; None behind the last.
-    """
+    """Blocks of a stage by kind, how GPUs serve it, whether it has embedding and head, and its link, if not last."""
 
     serving: Serving
     n_blocks: tuple[int, ...]
@@ -64,9 +59,7 @@ class Steps(NamedTuple):
         sequences: a grid of sequences that decode, over all micro-batches, from 0.
         lengths: a grid of tokens that a sequence has, in the mean.
         decode_s: of a step without prompts, host included, shape (sequences, lengths).
-        tokens: a grid of tokens of a step of a micro-batch.
         token_s: of a step over so many without attention, shape (tokens,).
-        parts: a grid of tokens of a part of a prompt.
         before: a grid of tokens of the prompt before the part.
         attention_s: of a part, shape (parts, before).
         through: times a prompt takes through all stages, over what it takes in the slowest.
@@ -163,7 +156,6 @@ def _of_stage(
     parts: IntArray,
     before: IntArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Kernels of decode steps, of tokens without attention, and of attention of parts of prompts, of one stage."""
     n_verified = of_micro_batch * speculation.step_tokens
     decode, token = np.zeros((len(of_micro_batch), len(lengths))), np.zeros(len(tokens))
     attention = np.zeros((len(parts), len(before)))

@@ -40,12 +40,7 @@ MakeTrial = Callable[[Result, bool], Trial]
 
 
 class OpenTrials:
-    """What the configurations of a setting give to requests that arrive at times of their own.
-
-    Attributes:
-        bounds: constraints on results that arrivals decide.
-        rate_per_s: of the traffic; None where the highest is searched.
-    """
+    """What a setting gives to requests that arrive at times of their own, within bounds on what they decide."""
 
     def __init__(self, ways: ReplicaWays, traffic: TrafficLoad, constraints: Sequence[Constraint]) -> None:
         self.ways, self.traffic = ways, traffic

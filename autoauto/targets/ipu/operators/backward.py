@@ -203,7 +203,6 @@ def _attention(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 
 def _recurrent(context: OperatorContext, derivative: Derivative) -> Gradients:
-    """The gates and the state step by step; the inputs and the weights of all steps at once."""
     steps, batch, _ = products.three_lengths(context.shape(0))
     directions, gates, _ = products.three_lengths(context.shape(2))
     state = products.multiply(context, partial(_recurrent_product, factor="state"))

@@ -98,7 +98,6 @@ class _Split(NamedTuple):
     lookups: FloatArray
 
     def share(self, work: LookUps) -> _Split:
-        """The look-ups of the tile that has most, once plans have divided them."""
         return _Split(*(np.ceil(n / parts) for n, parts in zip(work, self, strict=True)))
 
 
@@ -135,8 +134,6 @@ class _Plan(NamedTuple):
 
 
 class _Plans(NamedTuple):
-    """The costs of look-ups that are divided in several ways: columns of numbers, one row a plan."""
-
     exchange_cycles: FloatArray
     compute_cycles: FloatArray
     n_bytes: _Bytes
@@ -194,7 +191,6 @@ def _tuples(table: tuple[int, ...], indices: tuple[int, ...], n_batch: int) -> L
 
 
 def _cost(context: OperatorContext, work_of: Callable[[OperatorContext], LookUps], updates: bool) -> OperatorCost:
-    """A planned look-up or update, whose temporaries do not fall when the batch grows."""
     plan = _planned(context, work_of(context), updates)
 
     def bytes_at(n_samples: int) -> float:

@@ -219,7 +219,6 @@ def recurrent(context: OperatorContext) -> OperatorCost:
 
 
 def _of_steps(context: OperatorContext, n_steps: int, inputs: int) -> Product:
-    """The product of a recurrent cell for some of its steps, with its inputs or with its state."""
     _, batch, _ = three_lengths(context.shape(0))
     directions, gates, _ = cell(context)
     return matrix_product(context, directions, n_steps * batch, inputs, gates)
@@ -295,7 +294,6 @@ def _split_cost(
     coded: Split,
     tile_bytes: float,
 ) -> OperatorCost:
-    """A product cut by `split`, with the code of `coded` and temporaries of `tile_bytes` on a tile."""
     codelets = [f"{product.engine.value}_{product.precision.value}", "copy", "transpose"]
     if coded.reduces:
         codelets.append(f"reduceAdd_{product.precision.value}")
@@ -382,20 +380,17 @@ def with_bias(context: OperatorContext, product: OperatorCost, bias: int, channe
     """A product, and the addition of the operand at `bias`, if there is one."""
     if context.layer.op.endswith("Integer") or context.tensor(bias) is None:
         return product
-    return together(product, _add_bias(context, context.n_out, context.out_shape[channel_axis]))
-
-
-def _add_bias(context: OperatorContext, n_elements: int, channels: int) -> OperatorCost:
-    """Add one value a channel to `n_elements` elements, in place."""
-    share = -(-n_elements // context.n_tiles)
-    return OperatorCost(
+    share = -(-context.n_out // context.n_tiles)
+    n_received = min(context.out_shape[channel_axis], share)
+    added = OperatorCost(
         family=Family.ELEMENTWISE,
-        exchange_cycles=round(float(kernels.exchange(min(channels, share) * context.out_precision.n_bytes))),
+        exchange_cycles=round(float(kernels.exchange(n_received * context.out_precision.n_bytes))),
         compute_cycles=round(kernels.elementwise(share, ("add",), 2, context.out_precision)),
         codelets=(f"add_{context.out_precision.value}",),
         n_tiles=context.n_tiles,
         n_sources=1,
     )
+    return together(product, added)
 
 
 def matrix_gradients(product_of: ProductOf) -> GradientsOf:

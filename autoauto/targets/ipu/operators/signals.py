@@ -75,13 +75,11 @@ def sines_product(context: OperatorContext, length: int, parts: int) -> Product:
 
 
 def _by_matrix(context: OperatorContext, length: int, parts: int) -> Product:
-    """All bins of whole signals."""
     n_signals = _n_signals(context)
     return products.matrix_product(context, 1, n_signals, length * parts, -(-prod(context.out_shape) // n_signals))
 
 
 def _of_pieces(context: OperatorContext, length: int, piece: int, parts: int) -> Product:
-    """Pieces of signals, whose bins are complex."""
     return products.matrix_product(context, 1, _n_signals(context) * -(-length // piece), piece * parts, 2 * piece)
 
 

@@ -16,12 +16,7 @@ _SIZES = ("groups", "batch", "height", "width", "inputs", "outputs")
 
 
 class Split(NamedTuple):
-    """One way to cut a product, priced.
-
-    Attributes:
-        reduces: whether partial sums of several tiles are added.
-        within_bound: False when no candidate met the bound, so that the fastest was taken without it.
-    """
+    """One way to cut a product, priced; not `within_bound` if it is the fastest because no candidate met the bound."""
 
     exchange_cycles: int
     compute_cycles: int
@@ -93,12 +88,7 @@ def _known(wanted: Bounded, n_tiles: int) -> Split | None:
 
 
 class Reserve(NamedTuple):
-    """Memory and code that are reserved for a product: they never fall when the batch grows.
-
-    Attributes:
-        tile_bytes: temporary bytes a tile of plans without a bound.
-        single: the plan for one sample, whose code stands for that of all batch sizes.
-    """
+    """Temporary bytes a tile of plans without a bound, and the plan of one sample, whose code is that of all sizes."""
 
     tile_bytes: float
     single: Split
@@ -184,7 +174,6 @@ def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
 
 
 def _plan_together(wanted: Sequence[Bounded], n_tiles: int) -> None:
-    """Plan products that differ in their sizes and bounds only, with their bounds and without."""
     parts = [candidates(product, n_tiles) for product, _ in wanted]
     owner = np.repeat(np.arange(len(parts)), [len(part.groups) for part in parts])
     split = SplitCandidates(*map(np.concatenate, zip(*parts, strict=True)))

@@ -163,7 +163,6 @@ def _reductions(n_tiles: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _combine(product: Product, split: SplitCandidates, block: _Block, n_tiles: int) -> tuple[Amount, Amount]:
-    """Exchange cycles and compute cycles to add the partial sums of the tiles that share an output."""
     n = split.inputs
     received = block.partial_bytes
     # A table of all numbers of tiles, because powers of whole columns take long.
