@@ -97,8 +97,12 @@ class _KindTable(Struct, forbid_unknown_fields=True):
     speed: _Speed | None = None
 
 
-class _KindsOfDevices(_ClusterTable, forbid_unknown_fields=True, kw_only=True):
+class _KindsOfDevices(Struct, forbid_unknown_fields=True, kw_only=True):
+    name: Text
+    target: Text
     kinds: list[_KindTable]
+    topology: Topology = Topology.LINE
+    source: str = ""
 
 
 Table = TypeVar("Table", bound=Struct)

@@ -70,21 +70,20 @@ class OpenTrials:
         alike = self.ways.costs.requests(knobs)._replace(cached_share=self.ways.costs.target.cached_share)
         self._check(alike.input_tokens, alike.output_tokens)
         latency_s = closed.ttft_s + (alike.output_tokens - 1) * closed.tpot_s
-        made: dict[End, Servers] = {}
+        costs, made = self.ways.costs, dict[End, Servers]()
 
         def servers(requests: Requests, end: End) -> Servers:
             if end not in made:  # lengths are the same at every rate, up to the longest of a longer load
-                made[end] = self._servers(knobs, way, requests, index, end, n_replicas)
+                if isinstance(way, Way):
+                    made[end] = OnePool(replicas_of(costs, knobs, way, requests, index, end)[:n_replicas])
+                else:
+                    made[end] = self._two_pools(knobs, way, requests, index, end)
             return made[end]
 
         return OpenLoad(self.traffic, alike, servers, latency_s)
 
-    def _servers(
-        self, knobs: Knobs, way: AnyWay, requests: Requests, index: int, end: End, n_replicas: int | None
-    ) -> Servers:
+    def _two_pools(self, knobs: Knobs, way: PooledWay, requests: Requests, index: int, end: End) -> TwoPools:
         costs = self.ways.costs
-        if isinstance(way, Way):
-            return OnePool(replicas_of(costs, knobs, way, requests, index, end)[:n_replicas])
         if self.ways.parts:
             raise Unsupported(
                 "arrivals are simulated of two pools on one kind of GPUs, got several; try one of them, or leave "

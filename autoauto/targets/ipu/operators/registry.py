@@ -115,7 +115,7 @@ def _in_single_precision(context: OperatorContext) -> OperatorCost:
 
 
 def control_flow(context: OperatorContext, price: CostRule) -> OperatorCost:
-    """The cost of all runs of bodies, whose layers `price` prices, of an If the most of a branch; else of a copy."""
+    """The cost of all runs of bodies, an If of its most expensive one; without any of a copy. `price` is of a layer."""
     costs = [_body_cost(context, body, price) for body in context.layer.bodies]
     if not costs:
         return elementwise.one_pass(context, max(context.n_out, 1), ("add",))
