@@ -87,9 +87,9 @@ def fit(examples: Sequence[RangeExample]) -> Correction:
         return PLAIN_SUM
     forward_rows, backward_rows = [], []
     for example, fold in zip(examples, _folds(examples), strict=True):
-        features = dict(example.forward_cycles)
-        features.update((str(feature), n) for feature, n in example.feature_cycles.items())
-        forward_rows.append(TrainingRow(features, example.whole.forward_cycles, fold))
+        alone = dict(example.forward_cycles)
+        alone.update((str(feature), n) for feature, n in example.feature_cycles.items())
+        forward_rows.append(TrainingRow(alone, example.whole.forward_cycles, fold))
         backward_rows.append(TrainingRow(example.backward_cycles, example.whole.backward_cycles, fold))
     forward, backward = fit_factors(forward_rows), fit_factors(backward_rows)
     cycles = [example.whole.forward_cycles + example.whole.backward_cycles for example in examples]

@@ -223,7 +223,7 @@ class _Priced(NamedTuple):
         )
         fastest: dict[int, Split] = {}
         for owner, *numbers in zip(self.owner[rows].tolist(), *(column.tolist() for column in columns), strict=True):
-            fastest[owner] = Split(*numbers, within_bound=True)
+            fastest[owner] = Split._make((*numbers, True))
         return fastest
 
 
