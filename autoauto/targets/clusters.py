@@ -221,9 +221,10 @@ def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
     links = [_record(table.device_link, Link)] * (table.n_devices - 1)
     if table.machine_link is not None:
         # After how many devices a link to the next machine follows.
-        every = table.machine.n_devices if table.machine else table.machine_link.every
-        if every is None:
+        n_devices = table.machine.n_devices if table.machine else table.machine_link.every
+        if n_devices is None:
             raise file.bad(["machine_link"], "a machine_link must have every, the devices of a machine, or a [machine]")
+        every = n_devices
         if table.machine_link.every not in (None, every):
             raise file.bad(
                 ["machine_link", "every"],

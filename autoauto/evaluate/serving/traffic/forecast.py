@@ -134,7 +134,9 @@ def replica_of(
     check_length(decoder, Workload(int(requests.input_tokens[longest]), int(requests.output_tokens[longest])))
     for stage in stages:
         check_group(system_named(stage.serving.system), engine, stage.serving.split)
-    grids = Grids.reaching(n_sequences, n_batched_tokens, int(lengths[longest]))
+    # Near numbers have the same grids, so that a search needs few tables: they reach up to powers of two.
+    length = int(lengths[longest])
+    grids = Grids(1 << (n_sequences - 1).bit_length(), n_batched_tokens, 1 << (length - 1).bit_length())
     rules = engine.step_rules
     is_asynchronous = rules.is_asynchronous(release)
     return Replica(

@@ -97,11 +97,6 @@ class Grids(NamedTuple):
     n_tokens: int
     length: int
 
-    @staticmethod
-    def reaching(n_sequences: int, n_tokens: int, length: int) -> Grids:
-        """Grids that reach so far or further: near numbers have the same grids, so that a search needs few tables."""
-        return Grids(1 << (n_sequences - 1).bit_length(), n_tokens, 1 << (length - 1).bit_length())
-
 
 @lru_cache(_MAX_STEPS)
 def steps_of(
