@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import prod
 
-from autoauto.targets.ipu.operator_cost import OperatorContext, size
+from autoauto.targets.ipu.operator_cost import OperatorContext
 from autoauto.targets.ipu.operators import classic, contrib, convolutions, products, signals
 from autoauto.targets.ipu.operators.contrib import as_standard
 from autoauto.targets.ipu.tiling.split import Product
@@ -96,12 +97,12 @@ PRODUCTS: dict[str, Products] = {
 def _visits(context: OperatorContext) -> float:
     """Three instructions for every node on the way to a leaf."""
     n_trees, depth = classic.forest(context)
-    return 3.0 * size(context.shape(0)[:-1]) * n_trees * depth
+    return 3.0 * prod(context.shape(0)[:-1]) * n_trees * depth
 
 
 def _of_matrices(context: OperatorContext) -> float:
     """A third of the cube of the length, for every matrix, two operations at a time."""
-    return size(context.shape(0)) * context.shape(0)[-1] / 3
+    return prod(context.shape(0)) * context.shape(0)[-1] / 3
 
 
 def _recurrence(context: OperatorContext) -> float:
@@ -113,17 +114,17 @@ def _recurrence(context: OperatorContext) -> float:
 
 def _passes(n_operations: int, context: OperatorContext) -> float:
     """So many operations an element of the output, in vectors of 16 bytes."""
-    return n_operations * size(context.out_shape) * context.out_precision.n_bytes / 16
+    return n_operations * prod(context.out_shape) * context.out_precision.n_bytes / 16
 
 
 OPERATIONS: dict[str, Callable[[OperatorContext], float]] = {
     "ArrayFeatureExtractor": lambda context: float(context.n_out),
-    "Compress": lambda context: 3.0 * size(context.shape(1)),
+    "Compress": lambda context: 3.0 * prod(context.shape(1)),
     "Det": _of_matrices,
     "GatedRelativePositionBias": partial(_passes, 4),
     "Inverse": _of_matrices,
     "LinearAttention": _recurrence,
-    "NegativeLogLikelihoodLoss": lambda context: 2.0 * size(context.shape(1)),
+    "NegativeLogLikelihoodLoss": lambda context: 2.0 * prod(context.shape(1)),
     "QEmbedLayerNormalization": partial(_passes, 17),
     "TreeEnsemble": _visits,
     "TreeEnsembleClassifier": _visits,

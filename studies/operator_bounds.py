@@ -8,13 +8,13 @@ as many steps more (a sync, the shortest exchange, a launch) as its operators ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, log2
+from math import ceil, log2, prod
 from typing import NamedTuple
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.kernels import loop
-from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, size
+from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost
 from autoauto.targets.ipu.operators import convolutions, data_movement, elementwise, products, sequences
 from autoauto.targets.ipu.operators.registry import COST_RULES
 from autoauto.targets.ipu.tiling.split import Product, ProductCodelet
@@ -114,7 +114,7 @@ def _rounds_of_a_sort(context: OperatorContext) -> int:
 
 
 def _taps_of_narrow_groups(context: OperatorContext) -> int:
-    return size(context.shape(1)[2:]) // TAPS_A_STEP if context.integer("group", 1) > 1 else 0
+    return prod(context.shape(1)[2:]) // TAPS_A_STEP if context.integer("group", 1) > 1 else 0
 
 
 _MORE_STEPS: dict[str, Callable[[OperatorContext], int]] = {
@@ -123,7 +123,7 @@ _MORE_STEPS: dict[str, Callable[[OperatorContext], int]] = {
     "Inverse": lambda context: 2 * context.shape(0)[-1],
     "NonMaxSuppression": lambda context: 2 * context.out_shape[0] + _levels(context.shape(1)[-1]) ** 2,
     "TopK": _rounds_of_a_sort,
-    "Unique": lambda context: _levels(size(context.shape(0))) ** 2,
+    "Unique": lambda context: _levels(prod(context.shape(0))) ** 2,
 }
 
 
@@ -169,7 +169,7 @@ def _products(context: OperatorContext) -> float:
     if op == "Attention":
         return _product(products.attention_scores(context)) + _product(products.attention_output(context))
     if op == "DeformConv":
-        sampled = size(context.out_shape) / context.out_shape[1] * size(context.shape(1)[1:])
+        sampled = prod(context.out_shape) / context.out_shape[1] * prod(context.shape(1)[1:])
         return _product(convolutions.convolution_product(context)) + _vectors(context, 8 * sampled)
     if op in contrib_bounds.PRODUCTS:
         return sum(map(_product, contrib_bounds.PRODUCTS[op](context)))
@@ -191,11 +191,11 @@ _PRODUCTS: dict[str, Callable[[OperatorContext], Product]] = {
 
 
 def _product(product: Product) -> float:
-    n_rows = product.groups * product.batch * product.height * product.width * size(product.taps)
+    n_rows = product.groups * product.batch * product.height * product.width * prod(product.taps)
     if product.engine in WINDOW_OPERATIONS_PER_CYCLE:
         return 2 * n_rows * product.outputs / WINDOW_OPERATIONS_PER_CYCLE[product.engine]
     inputs, outputs = (PANEL * ceil(n / PANEL) for n in (product.inputs, product.outputs))
-    weight_bytes = product.groups * size(product.taps) * inputs * outputs * product.precision.n_bytes
+    weight_bytes = product.groups * prod(product.taps) * inputs * outputs * product.precision.n_bytes
     computed = 2 * n_rows * inputs * outputs / MATRIX_OPERATIONS_PER_CYCLE[product.precision]
     return max(computed, weight_bytes / kernels.COPY_BYTES_PER_CYCLE)
 
@@ -215,7 +215,7 @@ def _normalised(context: OperatorContext) -> float:
 
 
 def _pooled(context: OperatorContext) -> float:
-    window = size(tuple(map(min, context.integers("kernel_shape", (4, 4)), (*context.shape(0)[2:], 4, 4))))
+    window = prod(tuple(map(min, context.integers("kernel_shape", (4, 4)), (*context.shape(0)[2:], 4, 4))))
     return _vectors(context, context.n_out * window)
 
 
@@ -237,7 +237,7 @@ def _looked_up(context: OperatorContext) -> float:
 
 def _ordered(context: OperatorContext) -> float:
     """Three instructions an element of a scan; a comparison of a sort for every level of the blocks that stay."""
-    n = size(context.shape(0))
+    n = prod(context.shape(0))
     if context.layer.op == "NonMaxSuppression":
         return float(n)
     if context.layer.op == "Unique":
@@ -252,8 +252,8 @@ _ARITHMETIC: dict[Family, Callable[[OperatorContext], float]] = {
     Family.PRODUCT: _products,
     Family.ELEMENTWISE: _loops,
     Family.NORM: _normalised,
-    Family.SOFTMAX: lambda context: _vectors(context, 5 * size(context.shape(0))),
-    Family.REDUCE: lambda context: _vectors(context, size(context.shape(0))),
+    Family.SOFTMAX: lambda context: _vectors(context, 5 * prod(context.shape(0))),
+    Family.REDUCE: lambda context: _vectors(context, prod(context.shape(0))),
     Family.POOL: _pooled,
     Family.GATHER: _looked_up,
     Family.SORT: _ordered,

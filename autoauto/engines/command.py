@@ -25,13 +25,7 @@ MASTER = "${MASTER_ADDR}"
 
 
 class Machines(NamedTuple):
-    """The machines of a replica, and which of them a process is on.
-
-    Attributes:
-        n: machines.
-        rank: that of the process, in the order of the stages.
-        port: of the first, on which the others find it.
-    """
+    """The machines of a replica, the rank of a process in the order of stages, and the port of the first."""
 
     n: int = 1
     rank: int = 0
@@ -42,7 +36,6 @@ class PoolPart(NamedTuple):
     """The part of a process where some servers compute prompts and others answers.
 
     Attributes:
-        is_prefill: True if it computes prompts.
         address: of its machine, at which servers of the other pool find it.
         port: on which they ask for keys and values; the ports after it are of further ranks of the attention.
     """
@@ -57,15 +50,12 @@ class Launch(NamedTuple):
 
     Attributes:
         model: its name on Hugging Face, or its folder.
-        split: how the GPUs of a stage split the model.
-        blocks: of every stage.
         n_sequences: of a micro-batch of a rank of the attention; as many micro-batches as stages are in flight.
         max_batched_tokens: of a step of a rank.
         max_length: tokens of the longest sequence that is accepted.
         memory_share: of the memory of a GPU, as the engine counts it.
         weights: the format that the engine makes of the checkpoint when it loads it; None is that of the checkpoint.
         kv_cache: the format of keys and values; None is what the checkpoint says.
-        machines: those of the replica.
         requests: whose answers are drafted, and whose prompts are cached.
         pool: what it computes, where prompts and answers have servers of their own; None where it computes both.
     """
@@ -104,15 +94,14 @@ class Launch(NamedTuple):
         n_ranks = self.split.attention_data_parallel
         return n_ranks if n_ranks > 1 else None
 
+    @property
+    def n_dealt(self) -> int | None:
+        """Among how many GPUs experts are dealt; None, the default of engines, where none are."""
+        return self.split.expert_parallel if self.split.expert_parallel > 1 else None
+
 
 class Command(NamedTuple):
-    """A program with its options, and what it reads beside them.
-
-    Attributes:
-        words: the program and its options.
-        environment: variables.
-        files: by name, in the folder where it starts.
-    """
+    """A program with its options, variables, and the files that it reads, by their names in its folder."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -136,13 +125,7 @@ def quoted(word: str) -> str:
 
 
 class CommandOption(NamedTuple):
-    """An option of an engine, as its source defines it.
-
-    Attributes:
-        name: with its dashes.
-        type: of its value; None where it has none.
-        choices: the values that are accepted; empty where all of the type are.
-    """
+    """An option of an engine: the type of its value, None for a switch, and the values it takes, empty for all."""
 
     name: str
     type: type[int] | type[float] | type[str] | None = str
@@ -150,13 +133,7 @@ class CommandOption(NamedTuple):
 
 
 class CommandTable(NamedTuple):
-    """All that an engine is told in words, of a file of `data/engines/`.
-
-    Attributes:
-        source: where it was read, and its licence.
-        options: of the command line.
-        others: variables, and keys of files as "key" or "key.key".
-    """
+    """Options of a file of `data/engines/`, where they were read, and variables and keys of files as "key.key"."""
 
     source: str
     options: tuple[CommandOption, ...]
@@ -200,11 +177,7 @@ class CommandSyntax(NamedTuple):
     takes_model: bool = True
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
-        """The value of every option of a command line, by name; "model" is that without an option.
-
-        Raises:
-            BadInput: the program would refuse the line.
-        """
+        """Options of a command line by name, "model" without one; raises BadInput if the program would refuse it."""
         n_program = len(self.program)
         if tuple(words[:n_program]) != self.program:
             raise BadInput(f"a command begins with {' '.join(self.program)}, got {' '.join(words[:n_program])}")
@@ -219,11 +192,7 @@ class CommandSyntax(NamedTuple):
         return {name: value for name, value in vars(known).items() if value is not None and value is not False}
 
     def check_others(self, names: Iterable[str]) -> None:
-        """Make sure that the source of the engine reads variables, or keys of files.
-
-        Raises:
-            BadInput: it does not read one of them.
-        """
+        """Make sure that the engine reads variables, or keys of files; raises BadInput if it reads one of them not."""
         if isinstance(self.options, str):
             for name in names:
                 if name not in command_table(self.options).others:
@@ -249,16 +218,8 @@ class Limits(NamedTuple):
     """The limits that a command gives a configuration, as the engine counts them.
 
     Attributes:
-        model: its name or folder.
         blocks: of every stage; () where there is one, which has all.
-        n_gpus: of the process, on its machine.
-        n_in_flight: sequences of all micro-batches of a rank of the attention.
-        max_batched_tokens: of a step of a rank.
-        max_length: of a sequence, in tokens.
-        memory_share: of a GPU, as the engine counts it.
-        expert_parallel: among how many GPUs of a stage experts are dealt whole.
         port: on which the process listens; None where another process of the replica answers.
-        attention_data_parallel: ranks of a stage.
     """
 
     model: str
@@ -279,7 +240,6 @@ class Pools(NamedTuple):
     Attributes:
         prefill: of every server of prompts: its URL without "http://", and the port of its `PoolPart`.
         decode: of every server of answers: its URL without "http://".
-        port: of the front.
     """
 
     prefill: Sequence[tuple[str, int]]
@@ -292,9 +252,6 @@ class PoolFront:
     """The program that sends a request first to a server of prompts and then to one of answers.
 
     Attributes:
-        command: for the addresses of both pools.
-        image: of a container that has it.
-        source: where its options were read.
         dynamo: the module of NVIDIA Dynamo that runs workers of the engine, and its image; None where it has none.
         llm_d_image: of the engine as llm-d has it; empty where it has none.
     """
@@ -330,16 +287,10 @@ class Launcher:
 
     Attributes:
         to: the name of the format of `autoauto export`.
-        source: where its options were read.
-        image: of a container that has it.
-        syntax: how the program is called.
-        command: of a replica that listens on a port.
         limits: reads a command and the files that it reads, by name.
         makes: the option for every format of weights that the engine makes of a checkpoint in bf16.
         own_options: the options that differ between replicas of one plan.
         ready_path: answers 200 over HTTP once the engine serves.
-        placing: how its processes stand on GPUs.
-        front: what is in front of two pools.
         remark: what is modelled, and no option says.
     """
 
@@ -380,11 +331,7 @@ def partition_variable(name: str, launch: Launch) -> dict[str, str]:
 
 
 def blocks_of_variable(name: str, command: Command, n_stages: int) -> tuple[int, ...]:
-    """The blocks of every stage in a variable; () where there is one stage.
-
-    Raises:
-        BadInput: as `checked_blocks`.
-    """
+    """The blocks of every stage in a variable; () where there is one stage; raises BadInput as `checked_blocks`."""
     blocks: tuple[int, ...] = ()
     if text := command.environment.get(name, ""):
         blocks = tuple(map(int, text.split(",")))
@@ -400,8 +347,3 @@ def checked_blocks(blocks: tuple[int, ...], n_stages: int) -> tuple[int, ...]:
     if blocks and len(blocks) != n_stages:
         raise BadInput(f"a partition has a number for every stage, got {len(blocks)} for {n_stages} stages")
     return blocks
-
-
-def dealt_among(launch: Launch) -> int | None:
-    """Among how many GPUs experts are dealt; None, the default of engines, where none are."""
-    return launch.split.expert_parallel if launch.split.expert_parallel > 1 else None

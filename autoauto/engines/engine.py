@@ -14,10 +14,9 @@ from math import log2, sqrt
 from typing import NamedTuple
 
 from autoauto.engines.command import Launcher
-from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.load_drivers import DriverOf, driver_of
 from autoauto.engines.rules import ENGINE_RULES, GroupSplit, Rule
-from autoauto.engines.stand_in import NO_EXCEPTIONS, KernelExceptions
+from autoauto.engines.stand_in import NO_EXCEPTIONS, Contradiction, KernelExceptions
 from autoauto.engines.step_rules import DEFAULT_RULES, Release, StepRules
 from autoauto.records.costs.decoder import Decoder, WeightFormat
 from autoauto.records.units import MIB, FloatArray
@@ -27,7 +26,6 @@ class HostCosts(NamedTuple):
     """What the host CPU adds to the times of kernels, in seconds.
 
     Attributes:
-        step_s: per step.
         sequence_s: of every sequence in every step: scheduling, sampling, text of the new token.
         first_token_s: of every request: tokenizing the prompt and starting the response.
         together: the share of requests of one length that arrive together with all others in flight after the first
@@ -59,10 +57,8 @@ class MeasuredRows:
     """What measured rows of an engine say of its forecasts, and how the published ones were measured.
 
     Attributes:
-        driver_of: the load driver of a published row.
         stage_error: how far forecasts of pipelines are off: the standard deviation of the logarithm of measured over
             forecast times that a doubling of the stages adds.
-        contradicted: forecasts that measured rows contradict.
     """
 
     driver_of: DriverOf = driver_of
@@ -75,12 +71,7 @@ class MeasuredRows:
 
 
 class NodePart(NamedTuple):
-    """The GPUs of a node that a replica has.
-
-    Attributes:
-        node: counted over the cluster.
-        n_gpus: for stages that follow each other.
-    """
+    """GPUs of a node, counted over the cluster, that a replica has for stages that follow each other."""
 
     node: int
     n_gpus: int
@@ -107,7 +98,6 @@ class EngineMemory(NamedTuple):
     Attributes:
         share: of the memory of a GPU that the engine takes for all, or of what is free once weights are there.
         activation_factors: bytes of activations per token and element of attention, halved, by tensor-parallel size.
-        min_activation_bytes: lower bound of the activations.
         base_bytes: kernels and libraries on a GPU alone.
         group_bytes: buffers of NCCL and of all-reduces on a GPU of a group of several.
         logit_bytes: per sequence and token of the vocabulary, while tokens are sampled.
@@ -148,17 +138,8 @@ class Engine:
 
     Attributes:
         name: the value of the knob "engine".
-        title: as its makers write it.
         kernel_times: the engine whose measured kernels stand for its own, as the package of extra gpu names it.
         mixes: True if a step computes prompts and decodes; else prompts come first and decoding waits.
-        memory: what it takes and holds on a GPU.
-        host: what the host CPU adds.
-        launcher: how it is started, and how its processes stand on GPUs.
-        step_rules: how requests are admitted to its steps.
-        rules: what it takes of blocks, groups and formats.
-        model_rules: what it takes of models besides.
-        kernel_exceptions: kernels whose times are not simply those of `kernel_times`.
-        measured: what measured rows say of its forecasts.
     """
 
     name: str
@@ -218,12 +199,7 @@ class Engine:
         )
 
     def headroom_conflict(self, usable_share: float, gpu: str) -> str:
-        """Why a plan cannot leave free what the engine would take, or an empty text.
-
-        Args:
-            usable_share: of the memory of a GPU, that a plan may fill.
-            gpu: its name.
-        """
+        """Why a plan that may fill a share of a GPU cannot leave free what the engine would take, or an empty text."""
         if usable_share >= 1 or self.memory.is_of_all:
             return ""
         return (

@@ -57,15 +57,12 @@ class LlamaServerOptions(NamedTuple):
     """The settings of a server.
 
     Attributes:
-        model: the file.
         n_slots: sequences in flight.
         n_threads: of a step that decodes.
         n_prompt_threads: of a step that computes prompts.
         n_batch: tokens that are handed to a step at most.
         n_ubatch: of them those that are computed at once.
         n_ctx: tokens of the KV cache, equal parts for all slots.
-        flash_attention: see its type.
-        cache_type: of keys and of values.
         poll: how long threads spin while they wait, 0 to 100.
         port: where it listens; None for the engine's default.
     """
@@ -117,11 +114,7 @@ def server_command(options: LlamaServerOptions) -> tuple[str, ...]:
 
 
 def read_command(words: Sequence[str]) -> LlamaServerOptions:
-    """Read a command of `server_command`.
-
-    Raises:
-        BadInput: the server would refuse it.
-    """
+    """Read a command of `server_command`; raises BadInput if the server would refuse it."""
     given = SYNTAX.parse(words)
     fields: dict[str, Any] = {**_DEFAULTS}
     for field, option in reversed(_OPTIONS):  # so that the cache of keys counts

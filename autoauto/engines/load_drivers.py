@@ -36,8 +36,7 @@ class Arrivals(NamedTuple):
     def share_together(self, share_of_alike: float) -> float:
         """The share of requests that arrive with those of all other clients.
 
-        Args:
-            share_of_alike: of requests of one length that are not of the first wave.
+        Of requests of one length that are not of the first wave it is `share_of_alike`.
         """
         return (1 + (self.n_waves - 1) * share_of_alike * self.are_alike) / self.n_waves
 
@@ -46,9 +45,7 @@ class LoadDriver(NamedTuple):
     """How published rows of an engine were measured, as far as the rows themselves do not say it.
 
     Attributes:
-        arrivals: of the requests.
         mean_length: of prompts and of answers, over the longest, which is what the rows say.
-        n_max_batched_tokens: of a step.
         n_beyond: clients that ask beyond those that the engine answers at a time.
     """
 

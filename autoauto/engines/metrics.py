@@ -11,9 +11,6 @@ class MetricNames(NamedTuple):
     """The names of an engine's metrics; several names of one metric are those of several versions, "" is none.
 
     Attributes:
-        engine: as its makers write it.
-        running: requests that are computed.
-        waiting: requests in the queue.
         kv_usage: the share of the KV cache that is used, 0 to 1.
         preemptions: counter of the requests that lost their KV cache to others.
         output_tokens: counter of the tokens of answers.
@@ -28,16 +25,7 @@ class MetricNames(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """What an engine said at one time, added up over its processes; None where it does not say.
-
-    Attributes:
-        engine: as its makers write it.
-        running: requests that are computed.
-        waiting: requests in the queue.
-        kv_usage: the share of the KV cache that is used, of the fullest.
-        preemptions: since it was started.
-        output_tokens: since it was started.
-    """
+    """The state of an engine, added up over its processes, `kv_usage` of the fullest; None where it does not say."""
 
     engine: str
     running: float
@@ -65,13 +53,8 @@ def read_metrics(text: str) -> Mapping[str, list[float]]:
     return values
 
 
-def state_of(text: str, names: MetricNames) -> ServerState | None:
-    """What an engine of these names says; None if it is another engine.
-
-    Raises:
-        ValueError: the text is not of the format of Prometheus.
-    """
-    values = read_metrics(text)
+def state_of(values: Mapping[str, list[float]], names: MetricNames) -> ServerState | None:
+    """What an engine of these names says; None if it is another engine."""
 
     def total(of: tuple[str, ...]) -> float | None:
         return next((sum(values[name]) for name in of if name in values), None)

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import autoauto.engines as engines_package
 from autoauto.engines.engine import Engine
-from autoauto.engines.metrics import ServerState, state_of
+from autoauto.engines.metrics import ServerState, read_metrics, state_of
 from autoauto.plugins import Registry
 from autoauto.records.errors import BadInput, did_you_mean
 
@@ -31,11 +31,7 @@ ENGINES = Registry("engine", Engine, first=DEFAULT_ENGINE, own=_of_this_folder)
 
 
 def engine_named(name: str) -> Engine:
-    """An engine by its name.
-
-    Raises:
-        BadInput: there is none of this name.
-    """
+    """An engine by its name; raises BadInput if there is none of this name."""
     if name not in ENGINES:
         hint = did_you_mean(name, ENGINES, f"try {DEFAULT_ENGINE}")
         raise BadInput(f"an engine is {', '.join(ENGINES)}, got {name!r:.40}; {hint}")
@@ -43,14 +39,11 @@ def engine_named(name: str) -> Engine:
 
 
 def server_state(text: str) -> ServerState | None:
-    """What the engine of a text of /metrics says of itself; None where no engine is known that has its names.
-
-    Raises:
-        ValueError: the text is not of the format of Prometheus.
-    """
+    """The state in a text of /metrics, None where no known engine has its names; raises as `read_metrics`."""
+    values = read_metrics(text)
     for module in _modules():
         if hasattr(module, "METRICS"):
-            state = state_of(text, module.METRICS)
+            state = state_of(values, module.METRICS)
             if state is not None:
                 return state
     return None

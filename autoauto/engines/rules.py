@@ -37,7 +37,6 @@ class GroupSplit(NamedTuple):
         return np.asarray(-(-n_sequences // self.attention_data_parallel), dtype=np.int64)
 
     def __str__(self) -> str:
-        """How many GPUs it has, in the words of the knobs."""
         text = f"tensor_parallel {self.tensor_parallel}"
         if self.attention_data_parallel > 1:
             text += f" x attention_data_parallel {self.attention_data_parallel}"

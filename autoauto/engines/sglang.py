@@ -21,7 +21,6 @@ from autoauto.engines.command import (
     PoolPart,
     Pools,
     blocks_of_variable,
-    dealt_among,
     option_words,
     partition_variable,
 )
@@ -53,7 +52,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--pp-size", launch.n_stages),
             ("--dp-size", launch.n_ranks),
             ("--enable-dp-attention", launch.n_ranks is not None),
-            ("--ep-size", dealt_among(launch)),
+            ("--ep-size", launch.n_dealt),
             ("--max-running-requests", launch.n_in_flight * n_ranks),
             ("--pp-max-micro-batch-size", launch.n_sequences if launch.n_stages > 1 else None),
             ("--cuda-graph-max-bs-decode", launch.n_sequences),

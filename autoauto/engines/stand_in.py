@@ -1,4 +1,4 @@
-"""Measured times of kernels that are taken in place of others: `KernelExceptions`."""
+"""Measured times of kernels that are taken in place of others, `KernelExceptions`, and a `Contradiction` by rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class StandIn(NamedTuple):
         weights: the format whose times are not taken.
         systems: the GPUs; none means all.
         products: the format whose times of products are taken; None where those of experts are.
-        reason: why, as the end of a sentence.
     """
 
     weights: WeightFormat
@@ -46,13 +45,7 @@ class StandIn(NamedTuple):
 
 
 class AttentionStandIn(NamedTuple):
-    """Another engine's times of the attention of decode steps, where every head has keys and values of its own.
-
-    Attributes:
-        systems: the GPUs.
-        engine: whose times are taken.
-        reason: why, as the end of a sentence.
-    """
+    """Another engine's times of attention in decode steps, where every head has keys and values of its own."""
 
     systems: tuple[str, ...]
     engine: str
@@ -79,8 +72,6 @@ class KernelExceptions:
     Attributes:
         of_experts: what the package of measured times calls the engine's own kernels of experts, by format.
         dispatch_reduces: True if the measured dispatch of tokens to experts has the all-reduce behind the attention.
-        stand_ins: measured times that are taken in place of others.
-        attention: another engine's times of attention that are taken.
         product_factors: by what measured times of matrix products are multiplied, by the format of the weights.
     """
 
@@ -99,3 +90,36 @@ class KernelExceptions:
 
 
 NO_EXCEPTIONS = KernelExceptions()
+
+
+class Contradiction(NamedTuple):
+    """Rows that contradict the forecasts of a kind of models by an engine, and that nothing explains.
+
+    The forecasts are shown as all others, with an interval that holds the measured rows, and with a line that says why.
+    Figures are of the even half of `systems/silicon_sample.csv` [aiconfigurator] (`studies/gpu_accuracy.py --half
+    even`): ten rows or more, whose median is off by 40 % or more, whatever the model.
+
+    Attributes:
+        has_experts: True if they are of mixtures of experts, False if of dense models.
+        tpot: measured over forecast time between tokens: the smallest, the median and the largest.
+    """
+
+    system: str
+    weights: WeightFormat
+    has_experts: bool
+    n_rows: int
+    tpot: tuple[float, float, float]
+    reason: str
+
+    def is_of(self, decoder: Decoder) -> bool:
+        """Whether a decoder is of the kind of models."""
+        return self.has_experts == (decoder.experts is not None)
+
+    def note(self, engine: str) -> str:
+        """A sentence for the answer."""
+        smallest, middle, largest = self.tpot
+        models = "mixtures of experts" if self.has_experts else "dense models"
+        return (
+            f"forecasts of {models} by {engine} in {self.weights} on {self.system} are not trusted: {self.n_rows} "
+            f"measured rows have {middle:.2g} times their TPOT ({smallest:.2g} to {largest:.2g}); {self.reason}"
+        )

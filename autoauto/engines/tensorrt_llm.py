@@ -23,14 +23,12 @@ from autoauto.engines.command import (
     PoolFront,
     Pools,
     checked_blocks,
-    dealt_among,
     option_words,
 )
-from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import ConstantShare, Engine, EngineMemory, HostCosts, MeasuredRows
 from autoauto.engines.load_drivers import INFERENCEMAX, INFERENCEMAX_ROWS, VARYING, LoadDriver, driver_of
 from autoauto.engines.rules import ENGINE_RULES, joined_blocks
-from autoauto.engines.stand_in import KernelExceptions, StandIn
+from autoauto.engines.stand_in import Contradiction, KernelExceptions, StandIn
 from autoauto.engines.step_rules import StepRules
 from autoauto.records.costs.decoder import Decoder, Speculation, WeightFormat, Workload
 from autoauto.records.units import MIB
@@ -54,7 +52,7 @@ def _command(launch: Launch, port: int) -> Command:
             ("--backend", "pytorch"),
             ("--tensor_parallel_size", launch.split.n_gpus),
             ("--pipeline_parallel_size", launch.n_stages),
-            ("--moe_expert_parallel_size", dealt_among(launch)),
+            ("--moe_expert_parallel_size", launch.n_dealt),
             ("--max_batch_size", launch.n_sequences),
             ("--max_num_tokens", launch.max_batched_tokens),
             ("--max_seq_len", launch.max_length),
@@ -107,7 +105,6 @@ def _drafts(drafts: Speculation) -> dict[str, object]:
 
 
 def _yaml(content: Mapping[str, object]) -> str:
-    """YAML whose values are JSON, a key a line."""
     return "".join(f"{key}: {json.dumps(value)}\n" for key, value in content.items())
 
 
@@ -175,7 +172,6 @@ _NOT_OF_PYTORCH = (
 
 
 def _classes(decoder: Decoder, *_: object) -> str | None:
-    """Which classes the backend has."""
     if not decoder.architecture.startswith(_NOT_OF_PYTORCH):
         return None
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -19,8 +19,6 @@ from autoauto.records.costs.correction import (
     RangeFeature,
     WholeRange,
 )
-from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import TEMPORARY, LayerProfile, ModelProfile, category
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import Layer, LayerGraph
@@ -35,13 +33,11 @@ def layer_classes(graph: LayerGraph) -> tuple[str, ...]:
 
     How a compiler fuses layers depends on both: a Relu may become part of a Conv before it, but not of an Add.
     """
-    return tuple(_class(graph, layer) for layer in graph.layers)
-
-
-def _class(graph: LayerGraph, layer: Layer) -> str:
-    producers = [graph.tensors[index].producer for index in layer.inputs]
-    last = max(producers, default=-1)
-    return layer.op if last < 0 else f"{layer.op} after {graph.layers[last].op}"
+    classes: list[str] = []
+    for layer in graph.layers:
+        last = max((graph.tensors[index].producer for index in layer.inputs), default=-1)
+        classes.append(layer.op if last < 0 else f"{layer.op} after {graph.layers[last].op}")
+    return tuple(classes)
 
 
 def range_examples(
@@ -58,47 +54,32 @@ def range_examples(
     `far_memory` tensors lie in a memory far from the core, as on the host; the cycles that move them are then the
     features `MOVED`, of layers alone, and `ENTRY` of `RangeFeature`.
     """
-    classes, table = layer_classes(graph), cost_table(profile, cluster.first(1), 1.0)
-    return [_example(graph, classes, profile, table, whole, far_memory, alone) for whole in wholes]
-
-
-def weight_read_cycles(graph: LayerGraph, layer: Layer, options: CompileOptions) -> int:
-    """Cycles to read a layer's weights at `WEIGHTS_BYTES_PER_CYCLE`, rounded down."""
-    n_bytes = sum(graph.tensors[index].n_bytes(options.batch_size, options.precision) for index in layer.weights)
-    return n_bytes // WEIGHTS_BYTES_PER_CYCLE
+    options, examples = profile.options, []
+    assert options is not None
+    table, weighted = cost_table(profile, cluster.first(1), 1.0), _weighted(graph, options.precision)
+    for whole in wholes:
+        forward, backward = Counter[str](), Counter[str]()
+        features = dict.fromkeys((RangeFeature.WEIGHTS, RangeFeature.ENTRY, RangeFeature.MOVED), 0)
+        if far_memory and whole.layers.start > 0:
+            features[RangeFeature.ENTRY] = profile.layers[whole.layers.start].input_bytes // MOVED_BYTES_PER_CYCLE
+        for index in range(*whole.layers):
+            layer, layer_class = profile.layers[index], weighted[index].layer_class
+            features[RangeFeature.WEIGHTS] += weighted[index].read_cycles(options.batch_size)
+            # Cycles that move tensors have a factor of their own, so the class of the layer has the others.
+            moved = moved_cycles(layer) if far_memory and alone else 0
+            features[RangeFeature.MOVED] += moved
+            forward[layer_class] += layer.forward_cycles - moved
+            backward[layer_class] += layer.backward_cycles
+        memory = table.memory.by_category(*whole.layers, n_stash_entries=0)
+        totals = _not_zero(forward), _not_zero(backward), memory, _not_zero(features)
+        examples.append(RangeExample(whole, options.batch_size, *totals))
+    return examples
 
 
 def moved_cycles(layer: LayerProfile) -> int:
     """Cycles to read a layer's inputs and write its outputs at `MOVED_BYTES_PER_CYCLE`, at most all that it takes."""
     n_bytes = layer.input_bytes + layer.output_bytes - 2 * layer.carried_bytes
     return min(layer.forward_cycles, n_bytes // MOVED_BYTES_PER_CYCLE)
-
-
-def _example(
-    graph: LayerGraph,
-    classes: Sequence[str],
-    profile: ModelProfile,
-    table: CostTable,
-    whole: WholeRange,
-    far_memory: bool,
-    measured_alone: bool,
-) -> RangeExample:
-    options = profile.options
-    assert options is not None
-    forward, backward = Counter[str](), Counter[str]()
-    features = dict.fromkeys((RangeFeature.WEIGHTS, RangeFeature.ENTRY, RangeFeature.MOVED), 0)
-    if far_memory and whole.layers.start > 0:
-        features[RangeFeature.ENTRY] = profile.layers[whole.layers.start].input_bytes // MOVED_BYTES_PER_CYCLE
-    for index in range(*whole.layers):
-        layer, layer_class = profile.layers[index], classes[index]
-        features[RangeFeature.WEIGHTS] += weight_read_cycles(graph, graph.layers[index], options)
-        # Cycles that move tensors have a factor of their own, so the class of the layer has the others.
-        moved = moved_cycles(layer) if far_memory and measured_alone else 0
-        features[RangeFeature.MOVED] += moved
-        forward[layer_class] += layer.forward_cycles - moved
-        backward[layer_class] += layer.backward_cycles
-    memory = table.memory.by_category(*whole.layers, n_stash_entries=0)
-    return RangeExample(whole, options.batch_size, _not_zero(forward), _not_zero(backward), memory, _not_zero(features))
 
 
 def _not_zero(totals: Mapping[K, int]) -> dict[K, int]:
@@ -127,11 +108,21 @@ def corrected(profile: ModelProfile, graph: LayerGraph, correction: Correction) 
         extra_cycles = weighted.read_cycles(options.batch_size) * weights
         if moved is not None:  # of the layer's cycles that part has this factor instead of that of its class
             extra_cycles += (batch_factor * moved - forward[weighted.layer_class]) * moved_cycles(layer)
-        factors = forward[weighted.layer_class], backward[weighted.layer_class]
-        return _layer(layer, *factors, extra_cycles, correction.memory)
+        factor_backward, memory = backward[weighted.layer_class], correction.memory
+        of_temporary = memory.get(TEMPORARY, 1.0)
+        return replace(
+            layer,
+            forward_cycles=round(layer.forward_cycles * forward[weighted.layer_class] + extra_cycles),
+            backward_cycles=round(layer.backward_cycles * factor_backward),
+            weight_cycles=round(layer.weight_cycles * factor_backward),
+            shared={key: round(n_bytes * memory.get(category(key), 1.0)) for key, n_bytes in layer.shared.items()},
+            exclusive={name: round(n_bytes * memory.get(name, 1.0)) for name, n_bytes in layer.exclusive.items()},
+            temporary_bytes=round(layer.temporary_bytes * of_temporary),
+            carried_bytes=round(layer.carried_bytes * of_temporary),
+        )
 
     weighted = _weighted(graph, options.precision)
-    return replace(profile, layers=labelled_layers(profile, weighted).changed(corrected_layer))
+    return replace(profile, layers=labelled_layers(profile.layers, weighted).changed(corrected_layer))
 
 
 class _Weighted(NamedTuple):
@@ -142,7 +133,7 @@ class _Weighted(NamedTuple):
     sample_bytes: int
 
     def read_cycles(self, batch_size: int) -> int:
-        """As `weight_read_cycles`."""
+        """Cycles to read the weights at `WEIGHTS_BYTES_PER_CYCLE`, rounded down."""
         return (self.fixed_bytes + batch_size * self.sample_bytes) // WEIGHTS_BYTES_PER_CYCLE
 
 
@@ -158,20 +149,3 @@ def _weighted(graph: LayerGraph, precision: Precision) -> tuple[_Weighted, ...]:
     of_layers = tuple(map(weighted, graph.layers, layer_classes(graph)))
     same = {each: each for each in of_layers}
     return tuple(map(same.__getitem__, of_layers))
-
-
-def _layer(
-    layer: LayerProfile, forward: float, backward: float, extra_cycles: float, memory: Mapping[str, float]
-) -> LayerProfile:
-    """Multiply a layer by its factors, then add `extra_cycles` to its forward pass."""
-    temporary = memory.get(TEMPORARY, 1.0)
-    return replace(
-        layer,
-        forward_cycles=round(layer.forward_cycles * forward + extra_cycles),
-        backward_cycles=round(layer.backward_cycles * backward),
-        weight_cycles=round(layer.weight_cycles * backward),
-        shared={key: round(n_bytes * memory.get(category(key), 1.0)) for key, n_bytes in layer.shared.items()},
-        exclusive={name: round(n_bytes * memory.get(name, 1.0)) for name, n_bytes in layer.exclusive.items()},
-        temporary_bytes=round(layer.temporary_bytes * temporary),
-        carried_bytes=round(layer.carried_bytes * temporary),
-    )

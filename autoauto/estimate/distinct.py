@@ -34,11 +34,7 @@ class DistinctLayers(NamedTuple, Generic[L]):
     of_layers: IntArray
 
     def column(self, value: Callable[[LayerProfile], int], what: str) -> IntArray:
-        """A value of every layer, (n,).
-
-        Raises:
-            BadInput: one is too large to be added exactly; the message calls them `what`.
-        """
+        """A value of every layer, (n,), `what` in errors; raises BadInput if one is too large to be added exactly."""
         values = [value(layer) for layer in self.layers]
         if max(values) > MAX_EXACT:
             raise BadInput(f"{what} of a layer must be at most 2**53, got {max(values)}")
@@ -86,15 +82,11 @@ class _Same:
 
 @lru_cache(maxsize=4)
 def _distinct(same: _Same) -> DistinctLayers[None]:
-    return _labelled(same.layers, [None] * len(same.layers))
+    return labelled_layers(same.layers, [None] * len(same.layers))
 
 
-def labelled_layers(profile: ModelProfile, labels: Sequence[L]) -> DistinctLayers[L]:
-    """The objects among the layers of a profile; those of one object differ where their labels do, (n,)."""
-    return _labelled(profile.layers, labels)
-
-
-def _labelled(layers: Sequence[LayerProfile], labels: Sequence[L]) -> DistinctLayers[L]:
+def labelled_layers(layers: Sequence[LayerProfile], labels: Sequence[L]) -> DistinctLayers[L]:
+    """The objects among layers; those of one object differ where their labels do, (n,)."""
     number: dict[tuple[int, L], int] = {}
     different: list[LayerProfile] = []
     of_layers: list[int] = []
@@ -116,11 +108,7 @@ class PrefixCycles(NamedTuple):
 
 
 def prefix_cycles(layers: DistinctLayers[None], recompute: bool) -> PrefixCycles:
-    """The cycles of the layers of a profile; with `recompute` the backward pass includes a second forward pass.
-
-    Raises:
-        BadInput: they are too many to be added exactly.
-    """
+    """Cycles of layers; with `recompute` the backward pass has a second forward pass; raises as `prefix_sums`."""
 
     def backward(layer: LayerProfile) -> int:
         return layer.backward_cycles + recompute * layer.forward_cycles

@@ -83,26 +83,18 @@ def with_subgraphs(profile: ModelProfile) -> ModelProfile:
     count = Counter(profile.kinds)
 
     def in_subgraph(layer: LayerProfile, kind: str) -> LayerProfile:
-        return _in_subgraph(layer, kind, profile.outlined, copies=count[kind] > 1)
+        once = {f"{name}_{OUTLINED}_{kind}": layer.exclusive.get(name, 0) for name in profile.outlined}
+        if count[kind] > 1:  # a call copies its weights
+            tied = sum(n_bytes for key, n_bytes in layer.shared.items() if category(key) == PARAMETER)
+            once[f"{OUTLINED}_{kind}"] = layer.exclusive.get(PARAMETER, 0) + tied
+        exclusive = {name: n_bytes for name, n_bytes in layer.exclusive.items() if name not in profile.outlined}
+        return replace(layer, shared={**layer.shared, **once}, exclusive=exclusive)
 
-    return replace(profile, layers=labelled_layers(profile, profile.kinds).changed(in_subgraph), outlined=())
-
-
-def _in_subgraph(layer: LayerProfile, kind: str, categories: Sequence[str], *, copies: bool) -> LayerProfile:
-    once = {f"{name}_{OUTLINED}_{kind}": layer.exclusive.get(name, 0) for name in categories}
-    if copies:
-        tied = sum(n_bytes for key, n_bytes in layer.shared.items() if category(key) == PARAMETER)
-        once[f"{OUTLINED}_{kind}"] = layer.exclusive.get(PARAMETER, 0) + tied
-    exclusive = {name: n_bytes for name, n_bytes in layer.exclusive.items() if name not in categories}
-    return replace(layer, shared={**layer.shared, **once}, exclusive=exclusive)
+    return replace(profile, layers=labelled_layers(profile.layers, profile.kinds).changed(in_subgraph), outlined=())
 
 
 def shared_memory(profile: ModelProfile) -> SharedMemory:
-    """The shared keys of all layers, numbered; where layers differ in the bytes of a key, the largest counts.
-
-    Raises:
-        BadInput: the bytes are too many to be added exactly.
-    """
+    """The shared keys of all layers, numbered, each with its largest bytes; raises as `prefix_sums`."""
     layers = distinct_layers(profile)
     largest: dict[str, int] = {}
     for layer in layers.layers:
@@ -133,8 +125,8 @@ def memory_limit_bytes(cluster: Cluster, planning_proportion: float) -> IntArray
     """
     if not 0.0 < planning_proportion <= 1.0:
         raise BadInput(f"planning_proportion must be in (0, 1], got {planning_proportion}; try 0.85")
-    limits = [int(device.memory_bytes * planning_proportion) for device in cluster.devices]
-    return np.array([min(limit, NO_LIMIT) for limit in limits], dtype=np.int64)
+    limits = [min(int(device.memory_bytes * planning_proportion), NO_LIMIT) for device in cluster.devices]
+    return np.array(limits, dtype=np.int64)
 
 
 def is_training(profile: ModelProfile, in_flight: Sequence[int] | None, recompute: bool = False) -> bool:
@@ -176,17 +168,21 @@ def with_optimizer_state(profile: ModelProfile, update: WeightUpdate, precision:
 
     Shared weights have shared states. The update of a layer's weights counts beside the activations that the stage has
     stashed before the layer, although these are free by then: a stage may be estimated to need more than it does.
-
-    Args:
-        profile: in training.
-        update: has the states.
-        precision: of gradients and weights.
     """
     if not update.state_bytes(1, precision) and not update.working_bytes(1, precision):
         return profile
     source = gradient_category(profile.layers)
-    layers = distinct_layers(profile)
-    return replace(profile, layers=layers.changed(lambda layer, _: _layer(layer, source, update, precision)))
+
+    def with_state(layer: LayerProfile, _: None) -> LayerProfile:
+        working_bytes = update_bytes(layer, source, update, precision) - layer.carried_bytes
+        return replace(
+            layer,
+            shared=dict(layer.shared) | _states(layer.shared, source, update, precision),
+            exclusive=dict(layer.exclusive) | _states(layer.exclusive, source, update, precision),
+            temporary_bytes=max(layer.temporary_bytes, working_bytes),
+        )
+
+    return replace(profile, layers=distinct_layers(profile).changed(with_state))
 
 
 def stage_with_optimizer_state(
@@ -200,12 +196,6 @@ def stage_with_optimizer_state(
 
     A compiler knows the layers of the stage only, so weights that other layers read too are exclusive in its output. A
     device holds them once.
-
-    Args:
-        stage: compiled.
-        own: its layers.
-        layers: of the model.
-        update, precision: as in `with_optimizer_state`.
     """
     source = gradient_category(layers)
     tied: dict[str, int] = {}
@@ -235,16 +225,6 @@ def update_bytes(layer: LayerProfile, source: str, update: WeightUpdate, precisi
     entries = chain(layer.shared.items(), layer.exclusive.items())
     sizes = [n_bytes for key, n_bytes in entries if category(key) == source]
     return update.working_bytes(max(sizes, default=0), precision)
-
-
-def _layer(layer: LayerProfile, source: str, update: WeightUpdate, precision: Precision) -> LayerProfile:
-    working_bytes = update_bytes(layer, source, update, precision) - layer.carried_bytes
-    return replace(
-        layer,
-        shared=dict(layer.shared) | _states(layer.shared, source, update, precision),
-        exclusive=dict(layer.exclusive) | _states(layer.exclusive, source, update, precision),
-        temporary_bytes=max(layer.temporary_bytes, working_bytes),
-    )
 
 
 def _states(n_bytes: Mapping[str, int], source: str, update: WeightUpdate, precision: Precision) -> dict[str, int]:

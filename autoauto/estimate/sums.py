@@ -19,9 +19,6 @@ def prefix_sums(values: Sequence[int], what: str) -> IntArray:
 
     Raises:
         BadInput: the values are too large to be added exactly; the message calls them `what`.
-
-    >>> prefix_sums([3, 1, 2], "cycles").tolist()
-    [0, 3, 4, 6]
     """
     if sum(values) > MAX_EXACT:
         raise BadInput(f"{what} of all layers must add up to at most 2**53, got {sum(values)}; check the unit")
@@ -85,7 +82,6 @@ def cuts_around(tied: Sequence[str | None]) -> list[BoolArray]:
 
 
 def _ends(tied: Sequence[str | None]) -> tuple[dict[str, int], dict[str, int]]:
-    """The first and the last layer of every key."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for index, key in enumerate(tied):

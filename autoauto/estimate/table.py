@@ -56,8 +56,7 @@ def receive_cycles(
     With `host_only` nothing but this constant: where any device reaches any other, the rest is an `Exchange`.
     """
     n_bytes = [layer.input_bytes for layer in profile.layers]
-    times = _link_cycles(n_bytes, cluster.receive_links, cluster)
-    return _with_host(times, 0, period, 0 if host_only else 1 + training)
+    return _transfer_cycles(n_bytes, cluster.receive_links, cluster, 0, period, 0 if host_only else 1 + training)
 
 
 def send_cycles(
@@ -67,20 +66,21 @@ def send_cycles(
     training: bool = False,
     host_only: bool = False,
 ) -> IntArray:
-    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), the host's constant included.
-
-    With `host_only` nothing but this constant.
-    """
+    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), as in `receive_cycles`."""
     n_bytes = [0, *(layer.output_bytes for layer in profile.layers)]
-    times = _link_cycles(n_bytes, cluster.send_links, cluster)
-    return _with_host(times, -1, period, 0 if host_only else 1 + training)
+    return _transfer_cycles(n_bytes, cluster.send_links, cluster, -1, period, 0 if host_only else 1 + training)
 
 
-def _with_host(times: IntArray, end: int, period: Period, n_transfers: int) -> IntArray:
-    """`times` with `n_transfers` transfers between devices, and the host's transfer added at the first or last device.
+def _transfer_cycles(
+    n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster, end: int, period: Period, n_transfers: int
+) -> IntArray:
+    """Cycles of `n_transfers` of every number of bytes on every device's link, (P, len(n_bytes)), and of the host's.
 
     The device `end`, 0 or -1, has the host's link. With the periods `barrier` and `overlap` all devices wait for it.
     """
+    column, clock_hz = np.array(n_bytes), cluster.clock_hz
+    rows = {link: link.cycles(column, clock_hz) for link in dict.fromkeys(links)}  # equal links are computed once
+    times = np.stack([rows[link] for link in links])
     host = int(times[end, end])
     times[end] = 0  # its link leads to the host, not to another device
     times *= n_transfers
@@ -89,13 +89,6 @@ def _with_host(times: IntArray, end: int, period: Period, n_transfers: int) -> I
     else:
         times[end] += host
     return times
-
-
-def _link_cycles(n_bytes: Sequence[int], links: Sequence[Link], cluster: Cluster) -> IntArray:
-    """Cycles of every number of bytes on every device's link, (P, len(n_bytes)); equal links are computed once."""
-    column, clock_hz = np.array(n_bytes), cluster.clock_hz
-    rows = {link: link.cycles(column, clock_hz) for link in dict.fromkeys(links)}
-    return np.stack([rows[link] for link in links])
 
 
 def cost_table(
@@ -170,11 +163,9 @@ def on_devices(
 
 
 def with_entry_overhead(table: CostTable, profile: ModelProfile, correction: Correction) -> CostTable:
-    """`table` plus the entry overhead of ranges: cycles to read their inputs, by the factor of
-    `RangeFeature.ENTRY`.
+    """`table` plus the entry overhead of ranges: cycles to read their inputs, by the factor of `RangeFeature.ENTRY`.
 
-    `table` is that of the corrected profile. A range from layer 0 has no entry overhead, since
-    there is no cut before it.
+    `table` is that of the corrected profile. A range from layer 0 has no entry overhead, since no cut is before it.
     """
     if RangeFeature.ENTRY not in correction.features:
         return table

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -151,7 +151,11 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
             f"{did_you_mean(name_or_path, builtin, '`autoauto clusters` describes them')}"
         )
     file = read_toml(builtin.get(name_or_path, Path(name_or_path)))
-    _check_target(file, known_targets)
+    target = file.table.get("target")  # of which an error tells before others say what devices lack
+    if known_targets and isinstance(target, str) and target not in (*known_targets, PROFILED):
+        hint = did_you_mean(target, known_targets, f"other devices are a {PROFILED}, planned with --profile FILE")
+        known = ", ".join((*known_targets, PROFILED))
+        raise file.bad(["target"], f"target must be one of {known}, got {target!r:.60}; {hint}")
     if "kinds" in file.table:
         return _of_kinds(file)
     if "devices" in file.table:
@@ -160,11 +164,7 @@ def load_cluster(name_or_path: str, known_targets: Collection[str] = ()) -> Clus
 
 
 def target_of_file(path: Path) -> str:
-    """The target that the file of a cluster names.
-
-    Raises:
-        BadInput: it cannot be read, or names none.
-    """
+    """The target that the file of a cluster names; raises BadInput if it cannot be read, or names none."""
     file = read_toml(path)
     target = file.table.get("target")
     if not isinstance(target, str):
@@ -172,20 +172,8 @@ def target_of_file(path: Path) -> str:
     return target
 
 
-def _check_target(file: TomlFile, known: Collection[str]) -> None:
-    """Refuse devices of an unknown target, before an error says what they lack."""
-    target = file.table.get("target")
-    if known and isinstance(target, str) and target not in (*known, PROFILED):
-        hint = did_you_mean(target, known, f"other devices are a {PROFILED}, planned with --profile FILE")
-        raise file.bad(["target"], f"target must be one of {', '.join((*known, PROFILED))}, got {target!r:.60}; {hint}")
-
-
 def check_fp8(cluster: Cluster) -> None:
-    """Refuse devices that do not multiply in fp8.
-
-    Raises:
-        BadInput: a device does not; the message names all that do not.
-    """
+    """Refuse devices that do not multiply in fp8, by a BadInput that names all of them."""
     without = sorted({device.name for device in cluster.devices if not device.fp8})
     if without:
         raise BadInput(
@@ -197,20 +185,16 @@ def check_fp8(cluster: Cluster) -> None:
 def _read(file: TomlFile, kind: type[Table]) -> Table:
     """The tables of a file; one without a schema number is of the first schema."""
     if file.table.get("target") in _IN_SECONDS:
-        for device in _device_tables(file.table):
-            for name, value in _OF_SECONDS.items():
-                device.setdefault(name, value)
+        # The tables of [device], [kinds.device] and [[devices]]; other types are left to `read`.
+        devices: list[object] = [file.table.get("device")]
+        if isinstance(kinds := file.table.get("kinds"), list):
+            devices += [each.get("device") for each in kinds if isinstance(each, dict)]
+        if isinstance(listed := file.table.get("devices"), list):
+            devices += listed
+        for device in devices:
+            if isinstance(device, dict):
+                device.update({name: value for name, value in _OF_SECONDS.items() if name not in device})
     return file.read(kind, CLUSTER_SCHEMA)
-
-
-def _device_tables(table: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tables of devices in a file: [device], [kinds.device] and [[devices]]; other types are left to `read`."""
-    devices = [table.get("device")]
-    if isinstance(kinds := table.get("kinds"), list):
-        devices += [kind.get("device") for kind in kinds if isinstance(kind, dict)]
-    if isinstance(listed := table.get("devices"), list):
-        devices += listed
-    return [device for device in devices if isinstance(device, dict)]
 
 
 def _equal(file: TomlFile) -> Cluster:
@@ -230,33 +214,29 @@ def _equal(file: TomlFile) -> Cluster:
 
 
 def _between(table: _EqualDevices, file: TomlFile) -> tuple[Link, ...]:
-    """The links between neighbours."""
     if table.n_devices == 1:
         return ()
     if table.device_link is None:
         raise file.bad(["n_devices"], f"{table.n_devices} devices must have a [device_link] between them; add it")
     links = [_record(table.device_link, Link)] * (table.n_devices - 1)
     if table.machine_link is not None:
-        every = _devices_of_a_machine(table, table.machine_link, file)
+        # After how many devices a link to the next machine follows.
+        n_devices = table.machine.n_devices if table.machine else table.machine_link.every
+        if n_devices is None:
+            raise file.bad(["machine_link"], "a machine_link must have every, the devices of a machine, or a [machine]")
+        every = n_devices
+        if table.machine_link.every not in (None, every):
+            raise file.bad(
+                ["machine_link", "every"],
+                f"every must be the n_devices of [machine], {every}, got {table.machine_link.every}; leave one of them "
+                "out",
+            )
         links[every - 1 :: every] = [_record(table.machine_link, Link)] * (len(links) // every)
     if (pod := table.pod_link) is not None:  # between pods its link takes the place of that between machines
         if table.machine_link is not None and pod.every % every:
             raise file.bad(["pod_link", "every"], f"every must be whole machines of {every} devices, got {pod.every}")
         links[pod.every - 1 :: pod.every] = [_record(pod, Link)] * (len(links) // pod.every)
     return tuple(links)
-
-
-def _devices_of_a_machine(table: _EqualDevices, link: _MachineLinkTable, file: TomlFile) -> int:
-    """After how many devices a link to the next machine follows."""
-    n_devices = table.machine.n_devices if table.machine else link.every
-    if n_devices is None:
-        raise file.bad(["machine_link"], "a machine_link must have every, the devices of a machine, or a [machine]")
-    if link.every not in (None, n_devices):
-        raise file.bad(
-            ["machine_link", "every"],
-            f"every must be the n_devices of [machine], {n_devices}, got {link.every}; leave one of them out",
-        )
-    return n_devices
 
 
 def _listed(file: TomlFile) -> Cluster:
@@ -318,13 +298,7 @@ def _record(table: Struct, kind: type[Record]) -> Record:
 
 
 def cluster_toml(cluster: Cluster, source: str, comments: tuple[str, ...] = ()) -> str:
-    """The text of a file with every device and link of a cluster: in pipeline order, or by kind.
-
-    Args:
-        cluster: devices without overlapped host links.
-        source: where its figures come from; part of the file.
-        comments: lines above everything else.
-    """
+    """The text of a file with every device and link of a cluster, by order or by kind, and the source of figures."""
     assert cluster.overlapped_host_links is None
     return "\n".join(_lines(cluster, source, comments)) + "\n"
 

@@ -31,11 +31,7 @@ TARGETS = Registry("target", NamedTarget, first=DEFAULT_TARGET, check=_wrong_nam
 
 
 def target_named(name: object) -> NamedTarget:
-    """The target called `name`.
-
-    Raises:
-        BadInput: there is none.
-    """
+    """The target called `name`; raises BadInput if there is none."""
     if not isinstance(name, str) or name not in TARGETS:
         raise BadInput(f"a target is {', '.join(TARGETS)} or an object that compiles layers, got {name!r}")
     return TARGETS[name]

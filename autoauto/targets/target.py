@@ -36,7 +36,6 @@ class TargetOption:
         name: as a Python name; the command line writes it with hyphens.
         help: what it does, for `--help`; empty for one that another option sets.
         kind: bool is a switch, int a whole number from 1, float a number from 0, str a text.
-        default: when it is not given.
         choices: the texts that it may be; empty for any.
         metavar: what stands for its value in `--help`.
     """
@@ -70,11 +69,7 @@ class Request(NamedTuple):
     """The model, devices and options for which a named target is opened.
 
     Attributes:
-        graph: the model.
         source: opens the model's file, to cut ranges of layers out of it; None when the model was given without one.
-        cluster: the target's devices, with the memory that plans may fill.
-        precision: format of weights and activations.
-        options: every option of the target.
         decoder: the model, if it was read as a decoder; else None.
         decoder_file: the file that the decoder was read from, if an engine of this machine can read it, too.
     """
@@ -97,10 +92,7 @@ class NamedTarget:
 
     Attributes:
         name: of the target; its clusters have it as `Cluster.target`.
-        summary: what it is, in a few words, for `--help`.
         default_cluster: the name of the devices that are used when none are named.
-        default_precision: when none is given.
-        options: those that only this target has.
         periods: what users may say that its devices do at the same time, besides `TargetTraits.period`.
         devices: the devices of a cluster that was named, checked against the options; of None the default ones.
         sessions: how it may compute, each with knobs of its own.
@@ -144,9 +136,6 @@ class NamedTarget:
 
     def read_options(self, given: Mapping[str, object]) -> OptionValues:
         """The value of every option, by default its default.
-
-        Args:
-            given: options by name.
 
         Raises:
             BadInput: an option of another target, or a value that an option cannot have.

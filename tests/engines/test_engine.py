@@ -11,11 +11,10 @@ import pytest
 import yaml
 
 from autoauto.engines.command import Launch, Placing
-from autoauto.engines.contradiction import Contradiction
 from autoauto.engines.engine import EngineMemory, HostCosts, NodePart
 from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.engines.rules import GroupSplit
-from autoauto.engines.stand_in import AttentionStandIn, StandIn
+from autoauto.engines.stand_in import AttentionStandIn, Contradiction, StandIn
 from autoauto.records.costs.blocks import Attention, BlockKind, Dense
 from autoauto.records.costs.decoder import (
     BlockPart,

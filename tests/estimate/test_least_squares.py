@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from autoauto.estimate.least_squares import non_negative
+from autoauto.estimate.regression import non_negative
 
 
 @given(seed=st.integers(0, 2**32 - 1), n_rows=st.integers(1, 40), n_columns=st.integers(1, 15))

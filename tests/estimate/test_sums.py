@@ -75,7 +75,7 @@ def test_layers_that_are_one_object_are_looked_at_once(
     assert layers.column(cycles, "cycles").tolist() == [5, 7, 5, 7]
     assert layers.prefix_sums(cycles, "cycles").tolist() == [0, 5, 12, 17, 24]
     assert seen == [5, 7] * 2
-    assert labelled_layers(profile, ["a", "a", "b", "a"]).of_layers.tolist() == [0, 1, 2, 1]
+    assert labelled_layers(profile.layers, ["a", "a", "b", "a"]).of_layers.tolist() == [0, 1, 2, 1]
     with pytest.raises(BadInput, match="cycles of a layer"):
         layers.column(lambda layer: cycles(layer) + MAX_EXACT, "cycles")
     with pytest.raises(BadInput, match=r"add up to at most 2\*\*53, got"):

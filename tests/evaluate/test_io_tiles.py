@@ -23,8 +23,7 @@ from autoauto.space.table import numbers
 from autoauto.study.defaults import default_space
 from autoauto.study.store.study import load_study
 from autoauto.study.store.table import trials_dataframe
-from autoauto.targets.ipu.io_tiles import with_io_tiles
-from autoauto.targets.ipu.session import IpuSession
+from autoauto.targets.ipu.session import IpuSession, with_io_tiles
 from tests.drawn import daily
 
 TRAINING = {"schedule": Order.ONE_F_ONE_B, "n_micro_batches": 32, "recompute": True}

@@ -28,8 +28,8 @@ from autoauto.targets.gpu.calibration import Factors
 from autoauto.targets.gpu.costs import DecoderCosts
 from autoauto.targets.gpu.memory import MemoryRule
 from autoauto.targets.gpu.session import GpuSession
-from autoauto.targets.gpu.systems import CLOCK_HZ
-from autoauto.targets.gpu.target import GpuTarget, system_of
+from autoauto.targets.gpu.systems import CLOCK_HZ, system_named
+from autoauto.targets.gpu.target import GpuTarget
 
 KV_CACHE = "KV cache"
 """A category of memory, beside those of `records/costs/profile.py`."""
@@ -38,14 +38,7 @@ Sizes = tuple[int, ...]
 
 
 class StagePosition(NamedTuple):
-    """The position of a stage in its pipeline.
-
-    Attributes:
-        kind: of its GPUs, counted in the cluster.
-        is_first: whether it has the embedding.
-        is_last: whether it has norm and head.
-        link: to the next stage.
-    """
+    """The position of a stage in its pipeline, and the kind of its GPUs as counted in the cluster."""
 
     kind: int
     is_first: bool
@@ -147,16 +140,8 @@ class PositionCosts(NamedTuple):
 def position_costs(
     layers: DecoderCosts, position: StagePosition, n_sequences: FloatArray, rule: MemoryRule, limit_bytes: int
 ) -> PositionCosts:
-    """The costs of stages of a position.
-
-    Args:
-        layers: the costs of every layer on the GPUs of the position.
-        position: where the stage stands.
-        n_sequences: in flight, shape (batch sizes,).
-        rule: what a GPU holds besides weights and KV cache.
-        limit_bytes: what it may hold.
-    """
-    kinds = layers.kind_rows
+    """The costs of stages of a position."""
+    kinds = [1 + layers.order.index(kind) for kind in range(1 + max(layers.order))]  # the first block of each
     rows = list(kinds)
     if position.is_first:
         rows.append(0)  # embedding
@@ -192,12 +177,7 @@ def blocks_of_kinds(order: Sequence[int], n_blocks: IntArray) -> IntArray:
 
 
 class ServingCosts:
-    """The costs of a decoder on the GPUs of a setting.
-
-    Attributes:
-        setting: what all configurations have in common.
-        target: knows times of kernels.
-    """
+    """The costs of a decoder on the GPUs of a setting."""
 
     def __init__(self, setting: Setting, *, is_part: bool = False) -> None:
         """Take a setting; `is_part` if its GPUs are those of one kind of a larger cluster."""
@@ -227,7 +207,7 @@ class ServingCosts:
     def factors(self, knobs: Knobs) -> list[Factors]:
         """The factors on the times of every kind of GPUs."""
         of = session_of(knobs), knobs.n_ipu, requests_of(knobs)
-        return [self.target.factors(system_of(device), *of) for device in self.kinds(knobs)]
+        return [self.target.factors(system_named(device.name), *of) for device in self.kinds(knobs)]
 
     def layers(self, device: Device, knobs: Knobs, sizes: Sizes) -> DecoderCosts:
         """The costs of all layers on one kind of GPU, at the batch sizes `sizes` in place of the one of `knobs`.
@@ -238,17 +218,13 @@ class ServingCosts:
         session, requests = session_of(knobs), self.requests(knobs)
         return self._layers.of(
             (device.name, session, requests, sizes),
-            lambda: self.target.layer_costs(system_of(device), session, requests, session.of_rank(sizes)),
+            lambda: self.target.layer_costs(system_named(device.name), session, requests, session.of_rank(sizes)),
         )
 
     def stage(self, knobs: Knobs, position: StagePosition, sizes: Sizes) -> PositionCosts:
-        """The costs of stages of a position.
-
-        Raises:
-            Unsupported: as `layers`, or the engine does not leave free what a plan does.
-        """
+        """Costs of stages of a position; raises as `layers`, or if the engine does not leave free what a plan does."""
         device, session = self.kinds(knobs)[position.kind], session_of(knobs)
-        system = system_of(device)
+        system = system_named(device.name)
         n_in_flight = session.of_rank(sizes) * knobs.n_ipu
         n_sampled = n_in_flight * self.target.speculation.step_tokens
         rule = self.target.memory_rule(system, session, knobs.n_ipu, n_sampled)
@@ -263,11 +239,7 @@ class ServingCosts:
 
 
 def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> None:
-    """Refuse steps without room for the tokens of every sequence that the engine counts, and drafts in a pipeline.
-
-    Raises:
-        Unsupported: there are too many sequences, or drafts in a pipeline.
-    """
+    """Refuse as Unsupported steps without room for the tokens of all sequences that count, and drafts in a pipeline."""
     session = session_of(knobs)
     if speculation.draft_tokens and knobs.n_ipu > 1:
         raise Unsupported(
@@ -288,22 +260,14 @@ def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> Non
 
 
 def session_of(knobs: Knobs) -> GpuSession:
-    """The session of a configuration on GPUs.
-
-    Raises:
-        BadInput: it has another one.
-    """
+    """The session of a configuration on GPUs; raises BadInput if it has another one."""
     if not isinstance(knobs.session, GpuSession):
         raise BadInput(f"a configuration on GPUs has an engine, got none; try engine {DEFAULT_ENGINE}")
     return knobs.session
 
 
 def requests_of(knobs: Knobs) -> Workload:
-    """The requests of a configuration that generates text.
-
-    Raises:
-        BadInput: it has another mode.
-    """
+    """The requests of a configuration that generates text; raises BadInput if it has another mode."""
     if not isinstance(knobs.mode, Generation):
         raise BadInput("a configuration on GPUs has input_tokens and output_tokens, got none; give both")
     return Workload(knobs.mode.input_tokens, knobs.mode.output_tokens)

@@ -8,6 +8,7 @@ A stage holds n blocks, and the first and the last a table more, so S stages of 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from autoauto.engines.engine import Engine
 from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.errors import Unsupported
-from autoauto.targets.gpu.memory import MemoryRule, block_cache_bytes, block_weight_bytes, memory_rule, table_bytes
+from autoauto.targets.gpu.memory import block_cache_bytes, block_weight_bytes, memory_rule, table_bytes
 from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving, open_tables
 
@@ -27,17 +28,7 @@ _MAX_STORED = 1024
 
 
 class Need(NamedTuple):
-    """A configuration whose model must fit its GPUs.
-
-    Attributes:
-        decoder: what is served.
-        serving: how, and by which engine.
-        system: the GPUs.
-        requests: that are answered.
-        batch_size: sequences of a micro-batch.
-        n_stages: of a pipeline.
-        n_max_batched_tokens: of a step.
-    """
+    """A configuration whose model must fit its GPUs; `batch_size` is of a micro-batch."""
 
     decoder: Decoder
     serving: Serving
@@ -71,7 +62,10 @@ class Need(NamedTuple):
             n_in_flight * self.requests.speculation.step_tokens,
         )
         table = table_bytes(self.decoder, self.serving)
-        kinds = [self._block_bytes(alike, n_in_flight, rule) for alike in self.decoder.by_kind]
+        kinds: list[float] = []
+        for alike in self.decoder.by_kind:
+            cache = block_cache_bytes(alike, self.serving, self.requests.max_length) * n_in_flight
+            kinds.append(block_weight_bytes(alike, self.serving) + rule.kv_factor * cache)
         blocks = [kinds[kind] for kind in self.decoder.block_order]
         free = rule.limit_bytes - rule.fixed_bytes.item()
         if self.n_stages == 1:  # which has both tables, or one that is tied
@@ -91,11 +85,6 @@ class Need(NamedTuple):
                 return False
             blocks = blocks[n_blocks:]
         return not blocks
-
-    def _block_bytes(self, alike: Decoder, n_in_flight: int, rule: MemoryRule) -> float:
-        """Bytes that a GPU holds for a block of a kind."""
-        cache = block_cache_bytes(alike, self.serving, self.requests.max_length) * n_in_flight
-        return block_weight_bytes(alike, self.serving) + rule.kv_factor * cache
 
     @property
     def is_taken(self) -> bool:
@@ -134,22 +123,16 @@ def _gpus(need: Need) -> str:
     return "1 GPU" if need.n_gpus == 1 else f"{need.n_gpus} GPUs"
 
 
-def _is_of_nodes(n_all: int, n_each: int, n_gpus_per_node: int) -> bool:
-    """True if groups lie in nodes, and a replica in one node or in whole ones."""
-    return n_each <= n_gpus_per_node and (n_all <= n_gpus_per_node or n_all % n_gpus_per_node == 0)
-
-
 def _smallest(need: Need) -> Need | None:
-    """The fewest GPUs of a replica, with the fewest stages."""
     most_stages = min(_MAX_STAGES, need.decoder.n_layers)
     if need.requests.speculation.draft_tokens:
         most_stages = 1  # a pipeline does not draft
-    shapes = [
-        (n_stages * n_gpus, n_stages, n_gpus)
-        for n_gpus in _GROUPS
-        for n_stages in range(1, most_stages + 1)
-        if _is_of_nodes(n_stages * n_gpus, n_gpus, need.system.n_gpus_per_node)
-    ]
+    size = need.system.n_gpus_per_node
+    shapes: list[tuple[int, int, int]] = []
+    for n_gpus, n_stages in product(_GROUPS, range(1, most_stages + 1)):
+        n_all = n_stages * n_gpus
+        if n_gpus <= size and (n_all <= size or n_all % size == 0):  # a replica is in one node or in whole ones
+            shapes.append((n_all, n_stages, n_gpus))
     for _, n_stages, n_gpus in sorted(shapes):
         expert_parallel = 1
         if need.serving.expert_parallel > 1:  # among as many as the engine can, in a group of this size

@@ -12,7 +12,7 @@ from autoauto.engines.load_drivers import Arrivals
 from autoauto.engines.registry import engine_named
 from autoauto.evaluate.serving.costs import PositionCosts, StagePosition, blocks_of_kinds, position_costs
 from autoauto.evaluate.serving.pipelines import NO_LINK, pipeline_rates
-from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, of_all_ranks
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates
 from autoauto.records.costs.decoder import Decoder, Workload
 from autoauto.records.costs.profile import WEIGHTS
 from autoauto.records.errors import Unsupported
@@ -31,18 +31,7 @@ _SEQUENCES_LIMIT = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FixedReplicas:
-    """Like pipelines of groups of GPUs of one system.
-
-    Attributes:
-        decoder: what they serve.
-        serving: the system, engine, formats and groups.
-        requests: that they answer.
-        n_blocks: of every stage.
-        n_replicas: how many there are.
-        n_max_batched_tokens: of a step.
-        arrivals: of requests.
-        n_beyond: clients that ask beyond those that are answered at a time.
-    """
+    """Like pipelines of groups of GPUs of one system; `n_beyond` clients ask beyond those answered at a time."""
 
     decoder: Decoder
     serving: Serving
@@ -90,10 +79,7 @@ class FixedReplicas:
             self.n_max_batched_tokens,
             self.arrivals,
         )
-        rates = of_all_ranks(made.rates, b, of_rank)
-        return rates._replace(
-            tokens_per_s=self.n_replicas * rates.tokens_per_s, requests_per_s=self.n_replicas * rates.requests_per_s
-        )
+        return made.rates.times(b / of_rank).times(self.n_replicas)
 
     def memory_bytes(self, n_sequences: int) -> list[dict[str, int]]:
         """Bytes that a GPU of every stage holds, by category."""
@@ -120,7 +106,6 @@ class FixedReplicas:
         return bisect_left(range(1, _SEQUENCES_LIMIT), True, key=lacks) * self.serving.attention_data_parallel
 
     def _rule(self, n_in_flight: IntArray) -> MemoryRule:
-        """The memory of every GPU besides weights and KV cache."""
         system, n_stages = system_named(self.serving.system), len(self.n_blocks)
         return memory_rule(
             self.decoder, self.serving, system, self.engine, n_stages, self.n_max_batched_tokens, n_in_flight
@@ -159,17 +144,10 @@ class FixedReplicas:
         rates, n_waves = self.rates(b), n_requests / (n_pipelines * b)
         share = n_waves / np.ceil(n_waves)
         best = np.argmax(rates.tokens_per_s * share)
-        at_best = Rates(*(number[[best]] for number in rates))
-        return at_best._replace(
-            tokens_per_s=at_best.tokens_per_s * share[best], requests_per_s=at_best.requests_per_s * share[best]
-        )
+        return Rates(*(number[[best]] for number in rates)).times(share[best])
 
     def check_holds(self, n_sequences: int = 1) -> int:
-        """`max_sequences`, at least so many.
-
-        Raises:
-            Unsupported: fewer fit.
-        """
+        """`max_sequences`, at least so many; raises Unsupported if fewer fit."""
         held = self.max_sequences()
         if held < n_sequences:
             some = "one sequence" if n_sequences == 1 else f"{n_sequences} sequences"

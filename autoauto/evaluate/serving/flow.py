@@ -19,8 +19,7 @@ from typing_extensions import override
 
 from autoauto.evaluate.modes.mode import ModeFlow
 from autoauto.evaluate.serving.costs import Sizes, check_tokens, requests_of, session_of
-from autoauto.evaluate.serving.pools.reasons import compared_text
-from autoauto.evaluate.serving.pools.search import Values, best_pools
+from autoauto.evaluate.serving.pools.search import Values, best_pools, compared_text
 from autoauto.evaluate.serving.pools.ways import PooledWay, PoolWays
 from autoauto.evaluate.serving.rates import HIGH, LOW, RatesAt, end_at
 from autoauto.evaluate.serving.traffic.curves import rate_curves
@@ -65,11 +64,7 @@ class ServingFlow(ModeFlow):
     forecasts_cells = True
 
     def __init__(self, setting: Setting) -> None:
-        """Take a setting.
-
-        Raises:
-            BadInput: its target serves no decoder.
-        """
+        """Take a setting; raises BadInput if its target serves no decoder."""
         self.setting, self._ways = setting, ReplicaWays.of(setting)
         self._pools = PoolWays(self._ways)
         self._one_device = DeviceTotals.of(setting.cluster.of_each)
@@ -126,12 +121,7 @@ class ServingFlow(ModeFlow):
         return tuple(needed.tolist())
 
     def best_pools(self, values: Values, replicas: Collection[int] | None = None) -> Trial | None:
-        """The forecast of the two pools with the most tokens a second; None where none fits and keeps all bounds.
-
-        Args:
-            values: of knobs that are searched.
-            replicas: the numbers of replicas that may be; None for any.
-        """
+        """The forecast of the best two pools with so many replicas, or any; None if none fits and keeps all bounds."""
         names = {"tpot_s", "ttft_s", "latency_s", REQUEST_LATENCY}
         bounds = [each for each in self.setting.constraints if names.issuperset(each.names)]
 
@@ -143,13 +133,11 @@ class ServingFlow(ModeFlow):
 
     def prompt_share(self, knobs: Knobs) -> float:
         """The share of a mean step that computes prompts, of replicas that compute both, which fit."""
-        alone = replace(knobs, session=session_of(knobs).of_decode)
-        return 1 - self._step_s(alone) / self._step_s(knobs)
-
-    def _step_s(self, knobs: Knobs) -> float:
-        """Seconds of a mean step of a replica."""
-        way, *_ = self._ways.ways(knobs, (knobs.batch_size,))
-        return float(way.replicas[0].rates.rates.period_s.item())
+        step_s: list[float] = []
+        for each in (replace(knobs, session=session_of(knobs).of_decode), knobs):
+            way, *_ = self._ways.ways(each, (knobs.batch_size,))
+            step_s.append(way.replicas[0].rates.rates.period_s.item())
+        return 1 - step_s[0] / step_s[1]
 
     def pools_text(self, single: Trial | None, pooled: Trial | None) -> str:
         """See `compared_text`."""
@@ -179,7 +167,6 @@ class ServingFlow(ModeFlow):
 
     @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Mean steps of micro-batches."""
         return timeline_of(knobs.step, plan)
 
     @override
@@ -205,13 +192,11 @@ class ServingFlow(ModeFlow):
         return [self._without_plan(knobs, ways[best[index]], index) for index, knobs in enumerate(cell)]
 
     def _ways_of(self, knobs: Knobs, sizes: Sizes) -> Sequence[Way | PooledWay]:
-        """See `ReplicaWays.ways`, and where other servers compute prompts `PoolWays.ways`."""
         if session_of(knobs).prefill is None:
             return self._ways.ways(knobs, sizes)
         return self._pools.ways(knobs, sizes)
 
     def _without_plan(self, knobs: Knobs, way: Way | PooledWay, index: int) -> Trial:
-        """The forecast of one batch size of a cell."""
         try:
             if not way.fits[index]:
                 raise Infeasible("no cuts fit", round(way.excess_bytes[index]))
@@ -237,12 +222,7 @@ class ServingFlow(ModeFlow):
             return self._unfit(knobs, failure)
 
     def _best(self, knobs: Knobs, origin: Origin, *, simulates: bool = False) -> Trial:
-        """The trial of the best way.
-
-        Raises:
-            Infeasible: no way fits; the error is of the one that lacks least.
-            Unsupported: as `check_tokens` and `ReplicaWays.ways`.
-        """
+        """The trial of the best way."""
         trials: list[Trial] = []
         failures: list[Infeasible] = []
         for way in self._ways_of(knobs, (knobs.batch_size,)):
@@ -256,7 +236,6 @@ class ServingFlow(ModeFlow):
         return max(trials, key=_preference)
 
     def _with_plan(self, knobs: Knobs, way: Way | PooledWay, origin: Origin, *, simulates: bool) -> Trial:
-        """The trial of a way at the only batch size that it has; raises Infeasible where it does not fit."""
         low, high = way.at(LOW).of(0), way.at(HIGH).of(0)
         rates = replace(
             way.rates.of(0),
@@ -277,13 +256,16 @@ class ServingFlow(ModeFlow):
         if constraints and origin is Origin.MODELLED:
             probability = _probability(lambda share: holds(way.at(end_at(share))))
             rates = replace(rates, bounds_probability=probability)
-        at_bound = make(_result_of(knobs, way.held_rates.of(0)), True)
-        return _held_trial(make(_result_of(knobs, rates), False), at_bound)
+        trial, at_bound = make(_result_of(knobs, rates), False), make(_result_of(knobs, way.held_rates.of(0)), True)
+        reason = at_bound.reason
+        has_margin = at_bound.tokens.tpot_s != trial.tokens.tpot_s or at_bound.tokens.ttft_s != trial.tokens.ttft_s
+        if reason and has_margin:
+            reason += f", at the end of the interval that {100 * HELD:.0f} % of measured rows keep"
+        return replace(trial, status=at_bound.status, reason=reason, violation=at_bound.violation)
 
     def _maker(
         self, knobs: Knobs, way: Way | PooledWay, origin: Origin, constraints: Sequence[Constraint]
     ) -> MakeTrial:
-        """Makes the trial of a result of a way."""
         plan = way.plan(0)
         device, cluster = self.setting.hardware(knobs.session).devices[0], self.setting.cluster
 
@@ -316,7 +298,6 @@ class ServingFlow(ModeFlow):
             return None
 
     def _trial_of(self, knobs: Knobs, rates: TokenResult) -> Trial:
-        """A trial without plans."""
         result = _result_of(knobs, rates, self._one_device.times(knobs.n_devices))
         return Trial(knobs, Status.OK, result=result, origin=Origin.ESTIMATED)
 
@@ -325,7 +306,6 @@ class ServingFlow(ModeFlow):
 
 
 def _result_of(knobs: Knobs, rates: TokenResult, devices: DeviceTotals = NO_TOTALS) -> Result:
-    """All numbers that follow from the rates of a configuration, and those of its GPUs."""
     return Result(
         samples_per_s=rates.tokens_per_s,
         estimated_samples_per_s=rates.tokens_per_s,
@@ -357,25 +337,12 @@ def _probability(holds: Callable[[float], bool]) -> float:
     return (low + high) / 2
 
 
-def _held_trial(trial: Trial, at_bound: Trial) -> Trial:
-    """A trial with the constraints that hold at the end of its interval at which bounds must."""
-    reason = at_bound.reason
-    has_margin = at_bound.tokens.tpot_s != trial.tokens.tpot_s or at_bound.tokens.ttft_s != trial.tokens.ttft_s
-    if reason and has_margin:
-        reason += f", at the end of the interval that {100 * HELD:.0f} % of measured rows keep"
-    return replace(trial, status=at_bound.status, reason=reason, violation=at_bound.violation)
-
-
 def _preference(trial: Trial) -> tuple[bool, float, float]:
-    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more.
-
-    Of ways that do not run it is the one that lacks least memory, if memory is the reason.
-    """
+    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more."""
     if not trial.runs:
         return False, 0.0, -(trial.excess_bytes or inf)
     return True, -max(trial.violation, 0.0), trial.samples_per_s
 
 
 def _numbers(trial: Trial) -> dict[str, float]:
-    """The numbers of a trial without plans that constraints may name."""
     return {**numbers(trial.knobs), **trial.result.values, **trial.result.derived}

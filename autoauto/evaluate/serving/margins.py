@@ -41,9 +41,7 @@ class EngineChoice(NamedTuple):
     """The choices of a configuration of engines on which the error of a ratio depends.
 
     Attributes:
-        engine: its name.
         formats: of weights and of keys and values.
-        n_stages: of a pipeline.
         group: GPUs that split the attention, among which experts are dealt, and ranks of the attention.
         n_pools: 2 where other servers compute prompts.
     """
@@ -96,12 +94,7 @@ def probability_better(log_margin: float, first: EngineChoice, second: EngineCho
 
 
 def are_tied(log_margin: float, first: EngineChoice, second: EngineChoice) -> bool:
-    """Whether the error of their ratio is too large to tell two configurations apart.
-
-    Args:
-        log_margin: the logarithm of first forecast / second forecast.
-        first, second: the configurations.
-    """
+    """Whether their ratio, whose logarithm is `log_margin`, has too large an error to tell two configurations apart."""
     better, other = (first, second) if log_margin >= 0 else (second, first)
     needed = MIN_PROBABILITY_OF_STAGES if better.n_stages > other.n_stages else MIN_PROBABILITY
     return probability_better(abs(log_margin), better, other) < needed
@@ -110,12 +103,8 @@ def are_tied(log_margin: float, first: EngineChoice, second: EngineChoice) -> bo
 def simplest_of_tie(best: Knobs, scores: Mapping[Knobs, float]) -> Knobs:
     """The configuration with the fewest stages, then the smallest groups, that is not told apart from the best.
 
-    Of equally simple ones it is that with the highest score. A configuration is simpler with fewer stages and no larger
-    groups, or with smaller groups and no more stages.
-
-    Args:
-        best: the one with the highest score.
-        scores: in proportion to throughput, of configurations that keep all bounds.
+    Of equally simple ones it is that with the highest of `scores`, in proportion to throughput, of configurations that
+    keep all bounds. One is simpler with fewer stages and no larger groups, or with smaller groups and no more stages.
     """
     chosen, ties = EngineChoice.of(best), {best}
     for knobs, score in scores.items():

@@ -92,11 +92,7 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
 
 
 def _split(row: Row, decoder: Decoder) -> GroupSplit:
-    """How a group split the model; rows of the package name experts of dense models, too.
-
-    Raises:
-        Unsupported: the attention of a dense model is data-parallel, which replicas are.
-    """
+    """How a group split the model; rows of the package name experts of dense models, too."""
     tensor_parallel = row.count("tensor_parallel")
     if not row.is_of_package:
         n_dealt, n_ranks = row.count("expert_parallel", missing=1), row.count("attention_data_parallel", missing=1)
@@ -128,11 +124,7 @@ def _counted_once(tensor_parallel: int, n_ranks: int, moe_tensor_parallel: int, 
 
 
 def _check_experts(row: Row) -> None:
-    """Make sure that experts are on the GPUs that compute the attention; rows of dense models do not say it.
-
-    Raises:
-        BadInput: the row says otherwise.
-    """
+    """Make sure that experts are on the GPUs that compute the attention; rows of dense models do not say it."""
     n_attend = _number(row, "tensor_parallel") * _number(row, "attention_dp_size")
     n_compute = _number(row, "moe_tp_size") * _number(row, "moe_ep_size")
     if n_attend != n_compute:
@@ -144,11 +136,7 @@ def _check_experts(row: Row) -> None:
 
 
 def pools_of(row: Row, decoder: Decoder) -> FixedPools:
-    """The two pools of a row of a decoder.
-
-    Raises:
-        BadInput, Unsupported: as `replicas_of`, or the row does not say how many servers there are.
-    """
+    """The two pools of a row of a decoder; raises as `replicas_of`, or Unsupported if servers are not counted."""
     prefill, decode = (row.of_pool(name) for name in (PREFILL, DECODE))
     if not prefill.text("replicas") or not decode.text("replicas"):
         raise Unsupported("a row of two pools must say how many servers each has, this one does not")
@@ -179,7 +167,6 @@ def _of_checkpoint(weights: WeightFormat, decoder: Decoder) -> WeightFormat:
 
 
 def _formats(row: Row, decoder: Decoder) -> tuple[WeightFormat, WeightFormat]:
-    """The formats of matrices, and of keys and values."""
     text, cache = row.text("precision"), row.text("kv_cache_precision")
     if row.is_of_package:
         if text not in _FORMATS_OF_PACKAGE:
@@ -227,11 +214,7 @@ def forecast_of(row: Row, decoder: Decoder) -> Rates:
 
 
 def n_clients_of(row: Row) -> int:
-    """The clients of a row that does not say how many requests there are.
-
-    Raises:
-        BadInput: a cell says nothing that can be read.
-    """
+    """The clients of a row that does not say how many requests there are; raises BadInput if a cell cannot be read."""
     if row.has_pools:
         decode = row.of_pool(DECODE)
         return decode.count("batch_size") * decode.count("replicas") * _number(decode, "attention_dp_size")
@@ -251,10 +234,7 @@ def group_of_row(row: Row, decoder: Decoder) -> Group:
 
 
 def ratio_of(row: Row, decoder: Decoder) -> Ratio:
-    """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`.
-
-    Where the time between tokens was not measured, its ratio follows from throughput.
-    """
+    """How far a measured row of a decoder is from its forecast; raises as `measured_of` and `forecast_of`."""
     measured, rates = measured_of(row), forecast_of(row, decoder)
     group = group_of_row(row, decoder)
     if measured.tpot_s is not None and rates.tpot_s.item() == 0:
@@ -275,11 +255,7 @@ def ratio_of(row: Row, decoder: Decoder) -> Ratio:
 
 
 def _check_agreement(row: Row, measured: Measured) -> None:
-    """Refuse results that no clients of a closed loop can have at once.
-
-    Raises:
-        BadInput: the first token came long before a later one could, or throughput is not that of the latencies.
-    """
+    """Refuse results that no clients of a closed loop can have at once."""
     tpot_s, ttft_s, tokens_per_s = measured
     if tpot_s is None:
         return
@@ -304,11 +280,7 @@ def _check_agreement(row: Row, measured: Measured) -> None:
 
 
 def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> None:
-    """Refuse a value that only another unit explains.
-
-    Raises:
-        BadInput: it is more than `_MOST_TIMES` the forecast, or less than that part of it.
-    """
+    """Refuse a value that only another unit explains."""
     if value is None or forecast / _MOST_TIMES <= value <= forecast * _MOST_TIMES:
         return
     unit, shown = "tokens/s" if name == "tokens_per_s" else "seconds", forecast
@@ -321,27 +293,16 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
 
 
 class Calibrated(NamedTuple):
-    """The factors that measured rows give one decoder.
-
-    Attributes:
-        calibration: the factors.
-        unmodelled: why rows of this decoder have no forecast, one reason a row.
-    """
+    """The factors that measured rows give one decoder, and why rows of it have no forecast, one reason a row."""
 
     calibration: Calibration
     unmodelled: tuple[str, ...] = ()
 
 
 def with_measured_rows(target: GpuTarget, path: Path | None, read: Callable[[str], Decoder]) -> GpuTarget:
-    """A target with the factors of the rows of a file, and with what is assumed of its forecasts.
+    """A target with the factors of the rows of a file, if any, and with what is assumed of its forecasts.
 
-    Args:
-        target: without factors.
-        path: of the file; None where nothing was measured.
-        read: the decoder of a name in the file.
-
-    Raises:
-        BadInput: as `calibration_of`.
+    `read` gives the decoder of a name in the file; raises as `calibration_of`.
     """
     calibrated = None
     if path is not None:
@@ -353,11 +314,6 @@ def with_measured_rows(target: GpuTarget, path: Path | None, read: Callable[[str
 
 def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder]) -> Calibrated:
     """The factors of a decoder by the rows of a file that are of it, whatever it is called there.
-
-    Args:
-        path: of the file.
-        decoder: that is served.
-        read: the decoder of a name in the file.
 
     Raises:
         BadInput: the file or a row of the decoder cannot be read, or no row has a forecast.
@@ -418,7 +374,6 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
 
 
 def _factors_text(factors: Factors, group: Group) -> str:
-    """A sentence on the factors that measured rows gave a group."""
     parts: list[str] = []
     for name, each in (("TPOT", factors.tpot), ("TTFT", factors.ttft)):
         if each.n_rows:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import NamedTuple
 
 from autoauto.engines.engine import Engine, NodePart
 from autoauto.engines.rules import GroupSplit, divisors
@@ -22,22 +21,10 @@ Free = tuple[int, ...]
 _MAX_KNOWN = 65_536
 
 
-class _Alike(NamedTuple):
-    """The groups of like replicas, as many as were asked for, and the free groups of every node after them."""
-
-    groups: list[tuple[int, ...]]
-    free: list[int]
-
-
 class Nodes:
-    """The nodes of a cluster, for replicas of an engine.
-
-    Attributes:
-        full: all groups free.
-    """
+    """The nodes of a cluster, for replicas of an engine; all groups are free in `full`."""
 
     def __init__(self, groups: Sequence[NodeGpus], engine: Engine, split: GroupSplit) -> None:
-        """Take the groups of a cluster, one or more, in its order, and how each splits the model."""
         self._engine, self._split, self._n_each = engine, split, split.n_gpus
         self._span = groups[0].n_machines
         counts = Counter(group.machine for group in groups)
@@ -47,7 +34,8 @@ class Nodes:
         self._node_of = [node for node, n_groups in enumerate(self.full) for _ in range(n_groups)]
         self._splits: Memo[int, list[int]] = Memo(_MAX_KNOWN)
         self._known: Memo[tuple[Free, tuple[str, ...]], tuple[int, ...] | None] = Memo(_MAX_KNOWN)
-        self._alike: dict[tuple[str, ...], _Alike] = {}
+        # By kinds of stages: the groups of like replicas, as many as were asked for, and what is free after them.
+        self._alike: dict[tuple[str, ...], tuple[list[tuple[int, ...]], list[int]]] = {}
 
     def n_able(self, kind: str, n_stages: int) -> int:
         """The nodes of a kind that hold so many stages."""
@@ -68,12 +56,7 @@ class Nodes:
         return able
 
     def groups_for(self, free: Free, kinds: tuple[str, ...]) -> tuple[int, ...] | None:
-        """The groups of a replica, as numbers of the cluster, on as few nodes as hold it; None if there is no room.
-
-        Args:
-            free: the groups that it may take.
-            kinds: the name of the GPUs of every stage.
-        """
+        """Groups of a replica, on as few nodes as hold it, by the GPUs of its stages; None if there is no room."""
         return self._known.of((free, kinds), lambda: self._placed(free, kinds))
 
     def _placed(self, free: Sequence[int], kinds: tuple[str, ...], first: int = 0) -> tuple[int, ...] | None:
@@ -120,7 +103,7 @@ class Nodes:
         """The groups of like replicas, one after the other; None if there is no room for all."""
         # Fewer replicas have the groups of the first ones of more, so one list serves all numbers of replicas.
         if kinds not in self._alike:
-            self._alike[kinds] = _Alike([], list(self.full))
+            self._alike[kinds] = [], list(self.full)
         every, free = self._alike[kinds]
         first = 0
         while len(every) < replicas:

@@ -29,7 +29,7 @@ from autoauto.evaluate.serving.costs import (
 )
 from autoauto.evaluate.serving.fitting import Need, where_it_fits
 from autoauto.evaluate.serving.nodes import Nodes
-from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, of_all_ranks, rates_of
+from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, rates_of
 from autoauto.memo import Memo
 from autoauto.plan.block_cuts import Cuts, cuts_of
 from autoauto.plan.unlike_blocks import ChainStage
@@ -41,20 +41,14 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import FloatArray, IntArray, format_bytes
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
-from autoauto.targets.gpu.target import system_of
+from autoauto.targets.gpu.systems import system_named
 
 NO_LINK = Link(1e18, 0)
 """Behind the last stage."""
 
 
 class PipelineRates(NamedTuple):
-    """The rates of one pipeline, arrays over batch sizes.
-
-    Attributes:
-        rates: by the tables.
-        slowest: the number of the stage that takes the longest.
-        kv_cache_bytes: of the fullest GPU.
-    """
+    """Rates of one pipeline by batch size, the slowest stage, and the KV cache of the fullest GPU."""
 
     rates: Rates
     slowest: IntArray
@@ -70,10 +64,7 @@ def pipeline_rates(
     n_max_batched_tokens: int,
     arrivals: Arrivals = DEFAULT_ARRIVALS,
 ) -> PipelineRates:
-    """What a pipeline gives, or one rank of its attention, whose stages have so many blocks of every kind.
-
-    `n_blocks` has the shape (stages, kinds, batch sizes).
-    """
+    """What a pipeline gives, or one rank of its attention, with `n_blocks`, shape (stages, kinds, batch sizes)."""
     steps = [stage.steps(n) for stage, n in zip(stages, n_blocks, strict=True)]
     decode, prompt = (np.array(column) for column in zip(*steps, strict=True))
     send = np.array([stage.send_s for stage in stages])
@@ -85,13 +76,7 @@ def pipeline_rates(
 
 
 class PlacedStage(NamedTuple):
-    """A stage of a pipeline.
-
-    Attributes:
-        position: where it stands.
-        costs: of a stage there.
-        n_blocks: that it has, shape (kinds,).
-    """
+    """A stage of a pipeline, and its blocks of every kind, shape (kinds,)."""
 
     position: StagePosition
     costs: PositionCosts
@@ -103,7 +88,6 @@ class EnginePipelines:
 
     Attributes:
         rows: shape (rows, stages), the position of every stage.
-        kinds: by row, the name of the GPUs of every stage.
         period_s: shape (rows, batch sizes), infinite where the model does not fit.
     """
 
@@ -122,7 +106,11 @@ class EnginePipelines:
         self._kinds = np.array([position.kind for position in positions])
         self._costs = [costs.stage(knobs, position, sizes) for position in positions]
         self.kinds = [tuple(self._kind_names[kind] for kind in self._kinds[row]) for row in rows]
-        self._cuts = cuts_of(rows, [_times(each, self._n_prompts) for each in self._costs], self._order)
+        chain: list[ChainStage] = []
+        for each in self._costs:
+            base_s, blocks_s = each.base_s(self._n_prompts), each.blocks_s(self._n_prompts)
+            chain.append(ChainStage(base_s, blocks_s, each.usable_bytes, each.block_bytes))
+        self._cuts = cuts_of(rows, chain, self._order)
         self.period_s = self._cuts.period
         self._rates = Memo[int, PipelineRates](len(rows))
         self._excess_bytes = np.full(self.period_s.shape, np.nan)  # of the batch sizes that were asked for
@@ -136,7 +124,11 @@ class EnginePipelines:
 
     def _fullest(self, columns: IntArray) -> Cuts:
         """The cuts with which the fullest GPU lacks least: those of the shortest period, in bytes."""
-        return cuts_of(self.rows, [_filling(each, columns) for each in self._costs], self._order)
+        chain: list[ChainStage] = []
+        for each in self._costs:
+            filled = each.block_bytes[:, columns]
+            chain.append(ChainStage(-each.usable_bytes[columns], filled, np.full(len(columns), np.inf), filled))
+        return cuts_of(self.rows, chain, self._order)
 
     def rates(self, row: int) -> PipelineRates:
         """The rates of a pipeline of a row at all batch sizes; `slowest` is a kind of GPUs."""
@@ -158,22 +150,11 @@ class EnginePipelines:
         plan = self._plan(row, self._fullest(only).n_blocks(row)[:, 0], index)
         stage = max(plan.stages, key=lambda stage: stage.total_bytes - stage.limit_bytes)
         n_blocks = Generation().parts_text(stage.layers, plan.partition[-1])
-        return Infeasible(
-            f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: "
-            f"{n_blocks} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; "
-            f"{where_it_fits(self._need(row, index))}",
-            excess_bytes=plan.excess_bytes,
-            layers=stage.layers,
-            memory_bytes=stage.memory_bytes,
-        )
-
-    def _need(self, row: int, index: int) -> Need:
-        """What must fit, as if all GPUs of a row were of its kind with the most memory."""
-        session = self._session
-        used = [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
+        # What must fit, as if all GPUs of the row were of its kind with the most memory.
+        session, used = self._session, [self._devices[kind] for kind in set(self._kinds[self.rows[row]].tolist())]
         device = max(used, key=lambda device: device.memory_bytes)
-        system, n_bytes = system_of(device), int(device.memory_bytes / session.group_size)
-        return Need(
+        system, n_bytes = system_named(device.name), int(device.memory_bytes / session.group_size)
+        need = Need(
             self._target.decoder,
             self._target.serving(system, session),
             replace(system, memory_bytes=min(n_bytes, system.memory_bytes)),
@@ -182,13 +163,21 @@ class EnginePipelines:
             self.rows.shape[1],
             session.max_batched_tokens,
         )
+        return Infeasible(
+            f"every stage must fit its GPUs, but at best one exceeds them by {format_bytes(plan.excess_bytes)}: "
+            f"{n_blocks} need {format_bytes(stage.total_bytes)} of {format_bytes(stage.limit_bytes)} a GPU; "
+            f"{where_it_fits(need)}",
+            excess_bytes=plan.excess_bytes,
+            layers=stage.layers,
+            memory_bytes=stage.memory_bytes,
+        )
 
     def _made(self, row: int) -> PipelineRates:
         stages = [self._costs[position] for position in self.rows[row]]
         n_blocks = blocks_of_kinds(self._order, self._cuts.n_blocks(row))
         n_max_batched_tokens = self._session.max_batched_tokens
         made = pipeline_rates(stages, n_blocks, self._b_of_rank, self._requests, self._engine, n_max_batched_tokens)
-        rates = of_all_ranks(made.rates, self._b, self._b_of_rank)
+        rates = made.rates.times(self._b / self._b_of_rank)
         return made._replace(rates=rates, slowest=self._kinds[self.rows[row]][made.slowest])
 
     def _plan(self, row: int, n_blocks: IntArray, index: int) -> Plan:
@@ -218,17 +207,6 @@ class EnginePipelines:
             )
             start = stop
         return Plan(tuple(stages), Period.SERIAL)
-
-
-def _times(costs: PositionCosts, n_prompts: FloatArray) -> ChainStage:
-    """Mean steps with so many prompts each, and what blocks fill, by kind of block."""
-    return ChainStage(costs.base_s(n_prompts), costs.blocks_s(n_prompts), costs.usable_bytes, costs.block_bytes)
-
-
-def _filling(costs: PositionCosts, columns: IntArray) -> ChainStage:
-    """What a stage lacks without blocks, and what blocks take, in bytes, at some batch sizes; all of them fit."""
-    filled, usable = costs.block_bytes[:, columns], costs.usable_bytes[columns]
-    return ChainStage(-usable, filled, np.full(len(columns), np.inf), filled)
 
 
 def in_line(costs: ServingCosts, knobs: Knobs, sizes: Sizes, links: Sequence[Link]) -> EnginePipelines:

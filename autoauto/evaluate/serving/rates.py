@@ -22,7 +22,7 @@ All quantities may be arrays over batch sizes; those of stages have a first axis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -31,9 +31,9 @@ import numpy as np
 from autoauto.engines.engine import Engine
 from autoauto.engines.load_drivers import Arrivals
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.units import FloatArray, IntArray
+from autoauto.records.units import FloatArray
 from autoauto.space.numbers import TokenResult
-from autoauto.targets.gpu.calibration import Factor, Factors
+from autoauto.targets.gpu.calibration import Factor
 
 DEFAULT_ARRIVALS = Arrivals()
 _BUSIEST = 0.95
@@ -41,13 +41,7 @@ _BUSIEST = 0.95
 
 
 class StageSteps(NamedTuple):
-    """Seconds of every stage of a replica, shape (stages, batch sizes).
-
-    Attributes:
-        decode_s: of a decode step of b sequences.
-        prompt_s: that one prompt adds to the steps that compute it.
-        send_s: of a transfer of b hidden vectors to the next stage; 0 behind the last.
-    """
+    """Seconds of every stage, shape (stages, batch sizes): a decode step, what a prompt adds, and sending on, or 0."""
 
     decode_s: FloatArray
     prompt_s: FloatArray
@@ -55,21 +49,17 @@ class StageSteps(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The rates of one pipeline, arrays over batch sizes.
-
-    Attributes:
-        period_s: between two micro-batches at the end of the pipeline.
-        tpot_s: between two tokens of a sequence.
-        ttft_s: from a request to its first token, in the mean over all requests of clients that ask again and again.
-        tokens_per_s: tokens of answers.
-        requests_per_s: answers.
-    """
+    """The rates of one pipeline by batch size; TTFT is the mean of all requests of clients that ask again and again."""
 
     period_s: FloatArray
     tpot_s: FloatArray
     ttft_s: FloatArray
     tokens_per_s: FloatArray
     requests_per_s: FloatArray
+
+    def times(self, n: float | FloatArray) -> Rates:
+        """The rates of so many that step together: replicas, or ranks of the attention as full as the fullest."""
+        return self._replace(tokens_per_s=n * self.tokens_per_s, requests_per_s=n * self.requests_per_s)
 
 
 def rates_of(
@@ -88,7 +78,16 @@ def rates_of(
     if requests.output_tokens == 1:  # answered by their prompts; by Little's law a request takes a cycle
         first = cycle + engine.host.first_token_s
         return Rates(cycle / n_stages, np.zeros_like(cycle), first, tokens_per_s, tokens_per_s)
-    between, waiting = _token_s(stages, prompts, b, requests, engine, n_max_batched_tokens, arrivals)
+    waiting = np.zeros_like(prompts)
+    if engine.mixes:
+        # A step has room for so many prompts. Of more, requests wait before their first token, not between two: those
+        # that decode get a token a step, and by Little's law the others wait for their share of an answer's time.
+        full = n_max_batched_tokens / requests.computed_tokens
+        between = _cycle_s(stages, np.minimum(prompts, full), b, engine)
+        waiting = requests.n_steps * (cycle - between)
+    else:
+        share_together = arrivals.share_together(engine.host.together)
+        between = _cycle_s(stages, prompts * (1 - share_together / 2), b, engine)
     first = _first_token_s(stages, b, cycle, requests, engine, n_max_batched_tokens, arrivals)
     return Rates(
         period_s=cycle / n_stages,
@@ -97,12 +96,6 @@ def rates_of(
         tokens_per_s=tokens_per_s,
         requests_per_s=tokens_per_s / requests.output_tokens,
     )
-
-
-def of_all_ranks(rates: Rates, n_sequences: FloatArray | IntArray, of_rank: FloatArray | IntArray) -> Rates:
-    """The rates of all ranks of the attention, by those of the fullest rank: all step together."""
-    times = np.asarray(n_sequences / of_rank, dtype=np.float64)
-    return rates._replace(tokens_per_s=rates.tokens_per_s * times, requests_per_s=rates.requests_per_s * times)
 
 
 def _cycle_s(stages: StageSteps, n_prompts: FloatArray, n_sequences: FloatArray, engine: Engine) -> FloatArray:
@@ -116,30 +109,6 @@ def _cycle_s(stages: StageSteps, n_prompts: FloatArray, n_sequences: FloatArray,
     return np.asarray(len(mean_steps) * (mean_steps.max(axis=0) + host), dtype=np.float64)
 
 
-def _token_s(
-    stages: StageSteps,
-    n_prompts: FloatArray,
-    n_sequences: FloatArray,
-    requests: Workload,
-    engine: Engine,
-    n_max_batched_tokens: int,
-    arrivals: Arrivals,
-) -> tuple[FloatArray, FloatArray]:
-    """Between two tokens of a sequence, and what a request waits where prompts are more than steps can hold.
-
-    Steps that are full of prompts leave requests without a first token; those that decode get a token a step. By
-    Little's law, the others' share of the time until an answer is complete is spent waiting.
-    """
-    if not engine.mixes:
-        between = n_prompts * (1 - arrivals.share_together(engine.host.together) / 2)
-        return _cycle_s(stages, between, n_sequences, engine), np.zeros_like(n_prompts)
-    # A step has room for so many prompts; of more, requests wait before their first token, not between two.
-    full = n_max_batched_tokens / requests.computed_tokens
-    between = _cycle_s(stages, np.minimum(n_prompts, full), n_sequences, engine)
-    whole = _cycle_s(stages, n_prompts, n_sequences, engine)
-    return between, requests.n_steps * (whole - between)
-
-
 def _first_token_s(
     stages: StageSteps,
     n_sequences: FloatArray,
@@ -149,7 +118,6 @@ def _first_token_s(
     n_max_batched_tokens: int,
     arrivals: Arrivals,
 ) -> FloatArray:
-    """From a request to its first token: its prompt through all stages, and what is before it."""
     n_steps = -(-requests.computed_tokens // n_max_batched_tokens)
     decode = stages.decode_s * engine.mixes  # where prompts have steps of their own, these decode nothing
     own = (n_steps * decode + stages.prompt_s + stages.send_s).sum(axis=0)
@@ -197,42 +165,8 @@ def end_at(share: float) -> End:
     return lambda factor: factor.at(share)
 
 
-class ReplicaRates(NamedTuple):
-    """The rates of like replicas.
-
-    Attributes:
-        n_replicas: how many there are.
-        rates: of one, by the tables.
-        factors: of every kind of GPUs, by what its times are multiplied.
-        slowest: the kind whose stage takes the longest: its factors are those of the pipeline.
-    """
-
-    n_replicas: int
-    rates: Rates
-    factors: Sequence[Factors]
-    slowest: IntArray
-
-    def tpot_s(self, end: End) -> FloatArray:
-        """Between two tokens of a sequence."""
-        return self.rates.tpot_s * self._times([end(factors.tpot) for factors in self.factors])
-
-    def ttft_s(self, end: End) -> FloatArray:
-        """From a request to its first token."""
-        return self.rates.ttft_s * self._times([end(factors.ttft) for factors in self.factors])
-
-    def tokens_per_s(self, end: End) -> FloatArray:
-        """Tokens of answers of all replicas."""
-        return self.n_replicas * self.rates.tokens_per_s / self._times([end(factors.tpot) for factors in self.factors])
-
-    def _times(self, of_kinds: Sequence[float]) -> FloatArray:
-        return np.asarray(of_kinds, dtype=np.float64)[self.slowest]
-
-
 class RatesAt(NamedTuple):
-    """What all replicas give together at one end of the interval: numbers of a `TokenResult` as arrays.
-
-    The last two are None where replicas compute prompts themselves.
-    """
+    """What all replicas give at one end of the interval, as arrays; the last two are None without prefill workers."""
 
     tokens_per_s: FloatArray
     tpot_s: FloatArray
@@ -252,13 +186,3 @@ class RatesAt(NamedTuple):
             prefill_busy_share=None if busy is None else busy[index].item(),
             kv_transfer_s=None if transfer is None else transfer[index].item(),
         )
-
-
-def rates_at(replicas: Sequence[ReplicaRates], kv_cache_bytes: FloatArray, end: End = MIDDLE) -> RatesAt:
-    """The rates of all replicas together; times are those of the slowest."""
-    return RatesAt(
-        tokens_per_s=np.sum([each.tokens_per_s(end) for each in replicas], axis=0),
-        tpot_s=np.max([each.tpot_s(end) for each in replicas], axis=0),
-        ttft_s=np.max([each.ttft_s(end) for each in replicas], axis=0),
-        kv_cache_bytes=kv_cache_bytes,
-    )

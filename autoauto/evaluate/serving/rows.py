@@ -71,13 +71,7 @@ _OF_KNOBS = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a file, as texts.
-
-    Attributes:
-        path: of the file.
-        line: where the row ends, from 1.
-        cells: by column.
-    """
+    """A row of a file, as texts by column; it ends in `line`, counted from 1."""
 
     path: Path
     line: int
@@ -120,11 +114,7 @@ class Row:
             raise self.error(name, str(error)) from None
 
     def number(self, name: str) -> float | None:
-        """A number above 0; None where the cell is empty.
-
-        Raises:
-            BadInput: it is another text.
-        """
+        """A number above 0; None where the cell is empty; raises BadInput if it is another text."""
         text = self.text(name)
         if not text:
             return None
@@ -137,15 +127,7 @@ class Row:
         return number
 
     def count(self, name: str, missing: int | None = None) -> int:
-        """A whole number from 1.
-
-        Args:
-            name: of the column.
-            missing: what an empty cell means; None if it means nothing.
-
-        Raises:
-            BadInput: it is another text.
-        """
+        """A whole number from 1, `missing` in place of an empty cell; raises BadInput if it is another text."""
         text = self.text(name)
         if not text and missing is not None:
             return missing
@@ -164,13 +146,7 @@ class Measured(NamedTuple):
 
 
 def rows_of_study(measured: EngineMeasurements, model: str, system: str) -> list[dict[str, object]]:
-    """What a study measured on engines, as cells of such a file, one row a configuration that was measured.
-
-    Args:
-        measured: of the study.
-        model: its name or path.
-        system: the GPUs.
-    """
+    """What a study measured on engines, as cells of such a file, one row a configuration that was measured."""
     rows: list[dict[str, object]] = []
     for number, row in enumerate(measured.rows):
         if not row.is_measured:
@@ -186,17 +162,20 @@ def rows_of_study(measured: EngineMeasurements, model: str, system: str) -> list
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, with their columns checked.
-
-    Raises:
-        BadInput: it cannot be read, is no table, or lacks columns.
-    """
+    """The rows of a file; raises BadInput if it cannot be read, is no table, or lacks columns."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             text = file.read()
         separator = separator_of(text)
         reader = csv.DictReader(StringIO(text, newline=""), restval="", delimiter=separator)
-        rows = [_row(path, reader.line_num, cells, decimal_comma=separator != ",") for cells in reader]
+        rows: list[Row] = []
+        for cells in reader:
+            if None in cells:
+                raise BadInput(f"{path}, line {reader.line_num}: a row must have a cell for every column, got more")
+            stripped = {str(name).strip(): str(cell).strip() for name, cell in cells.items()}
+            if separator != ",":
+                stripped = {name: decimal_point(cell) for name, cell in stripped.items()}
+            rows.append(Row(path, reader.line_num, stripped))
         columns = tuple(reader.fieldnames or ())
     except OSError as error:
         raise BadInput(f"measured rows must be in a file that can be read, got {path}: {error.strerror}") from None
@@ -206,15 +185,6 @@ def read_rows(path: Path) -> list[Row]:
     if not rows:
         raise BadInput(f"{path} must have a row below its columns, got none")
     return rows
-
-
-def _row(path: Path, line: int, cells: Mapping[str | None, str | list[str]], *, decimal_comma: bool) -> Row:
-    if None in cells:
-        raise BadInput(f"{path}, line {line}: a row must have a cell for every column, got more")
-    stripped = {str(name).strip(): str(cell).strip() for name, cell in cells.items()}
-    if decimal_comma:
-        stripped = {name: decimal_point(cell) for name, cell in stripped.items()}
-    return Row(path, line, stripped)
 
 
 def _check_columns(path: Path, columns: Sequence[str]) -> None:
@@ -239,11 +209,7 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
 
 
 def measured_of(row: Row) -> Measured:
-    """The measurements of a row.
-
-    Raises:
-        BadInput: nothing, or a number that cannot be.
-    """
+    """The measurements of a row; raises BadInput if there is none, or a number that cannot be."""
     if row.is_of_package:
         tpot_ms, ttft_ms = row.number("silicon_tpot_ms"), row.number("silicon_ttft_ms")
         measured = Measured(tpot_ms and tpot_ms / 1e3, ttft_ms and ttft_ms / 1e3, None)

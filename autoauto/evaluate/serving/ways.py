@@ -20,7 +20,7 @@ from autoauto.engines.rules import GroupSplit
 from autoauto.evaluate.serving.costs import ServingCosts, Sizes, session_of
 from autoauto.evaluate.serving.nodes import Free, Nodes
 from autoauto.evaluate.serving.pipelines import EnginePipelines, PipelineRates, across_kinds, in_line
-from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE, End, Rates, RatesAt, ReplicaRates, rates_at
+from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE, End, Rates, RatesAt
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
 from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
@@ -36,15 +36,7 @@ _MAX_PIPELINES = 4096
 
 @dataclass(frozen=True)
 class LikeReplicas:
-    """Like replicas of one way.
-
-    Attributes:
-        n: how many there are.
-        pipelines: of which each is one.
-        is_free: True if there is room for a pipeline, shape (rows, batch sizes).
-        why_no_room: the line that says why there is none.
-        groups: of every replica, where the pipelines are of one row.
-    """
+    """Like replicas of one way; `is_free`, shape (rows, batch sizes), tells where a pipeline has room."""
 
     n: int
     pipelines: EnginePipelines
@@ -112,15 +104,7 @@ class HasRates(ABC):
 
 @dataclass(frozen=True)
 class Way(HasRates):
-    """One way to put all replicas on the GPUs.
-
-    Attributes:
-        replicas: like ones together.
-        factors: by what times of every kind of GPUs are multiplied.
-        cluster: all groups of GPUs.
-        nodes: in which they stand.
-        offset: the number of group 0 of this way in the cluster.
-    """
+    """One way to put all replicas on the GPUs, of which group 0 has the number `offset` in the cluster."""
 
     replicas: Sequence[LikeReplicas]
     factors: Sequence[Factors]
@@ -140,16 +124,20 @@ class Way(HasRates):
 
     @override
     def at(self, end: End) -> RatesAt:
-        rates = [ReplicaRates(like.n, like.rates.rates, self.factors, like.rates.slowest) for like in self.replicas]
-        cache = np.max([like.rates.kv_cache_bytes for like in self.replicas], axis=0)
-        return rates_at(rates, cache, end)
+        tpot_factors = np.array([end(factors.tpot) for factors in self.factors])
+        ttft_factors = np.array([end(factors.ttft) for factors in self.factors])
+        every: list[tuple[FloatArray, ...]] = []
+        for like in self.replicas:
+            rates, slowest, cache = like.rates
+            # The factors of a pipeline are those of the kind of GPUs whose stage takes the longest.
+            tokens_per_s = like.n * rates.tokens_per_s / tpot_factors[slowest]
+            times_s = rates.tpot_s * tpot_factors[slowest], rates.ttft_s * ttft_factors[slowest]
+            every.append((tokens_per_s, *times_s, cache))
+        tokens, *others = zip(*every, strict=True)
+        return RatesAt(np.sum(tokens, axis=0), *(np.max(column, axis=0) for column in others))
 
     def plan(self, index: int) -> Plan:
-        """The stages of all replicas at one batch size, each on groups of GPUs of the cluster.
-
-        Raises:
-            Infeasible: they do not fit.
-        """
+        """The stages of all replicas, each on groups of GPUs of the cluster; raises Infeasible if they do not fit."""
         if unfit := [like.why_unfit(index) for like in self.replicas if like.rows[index] < 0]:
             raise max(unfit, key=lambda failure: failure.excess_bytes)
         free = self.nodes.full
@@ -170,15 +158,9 @@ class Way(HasRates):
 
 
 class ReplicaWays:
-    """The ways of the configurations of a setting; pipelines are made once.
-
-    Attributes:
-        costs: on all GPUs.
-        parts: the ways on the GPUs of every kind alone; none where all are alike.
-    """
+    """The ways of a setting, with pipelines made once, and those on each kind of GPUs alone if there are several."""
 
     def __init__(self, costs: ServingCosts, parts: Sequence[ReplicaWays] = ()) -> None:
-        """Take the costs on all GPUs, and the ways on those of every kind alone where there are several."""
         self.costs, self.parts = costs, parts
         self._pipelines: Memo[tuple[object, ...], EnginePipelines] = Memo(_MAX_PIPELINES)
         self._by_engine: Memo[tuple[str, GroupSplit], Nodes] = Memo(_MAX_PIPELINES)
@@ -188,11 +170,7 @@ class ReplicaWays:
 
     @staticmethod
     def of(setting: Setting) -> ReplicaWays:
-        """The ways on the GPUs of a setting.
-
-        Raises:
-            BadInput: its target serves no decoder.
-        """
+        """The ways on the GPUs of a setting; raises BadInput if its target serves no decoder."""
         parts = [ReplicaWays(ServingCosts(each, is_part=True)) for each in setting.by_kind]
         return ReplicaWays(ServingCosts(setting), parts)
 
@@ -235,11 +213,7 @@ class ReplicaWays:
         return self._by_engine.of(key, lambda: Nodes(groups_of(cluster, session.group_size), engine, session.split))
 
     def _on_line(self, knobs: Knobs, sizes: Sizes) -> Iterator[Way]:
-        """Like GPUs; pipelines with the same links are alike.
-
-        Raises:
-            Infeasible: the engine does not take the nodes so.
-        """
+        """Like GPUs; pipelines with the same links are alike."""
         session = session_of(knobs)
         key = (session.engine, session.split, knobs.n_ipu, knobs.replicas)
         by_links = self._by_links.of(key, lambda: self._alike(knobs))
@@ -251,7 +225,6 @@ class ReplicaWays:
         yield Way(replicas, self.costs.factors(knobs), self.costs.setting.devices(knobs), self.nodes(knobs))
 
     def _alike(self, knobs: Knobs) -> dict[tuple[Link, ...], tuple[tuple[int, ...], ...]]:
-        """The groups of the replicas on like GPUs, by the links between their stages."""
         nodes, cluster = self.nodes(knobs), self.costs.setting.devices(knobs)
         every = nodes.all_placed((cluster.devices[0].name,) * knobs.n_ipu, knobs.replicas)
         if every is None:
@@ -293,11 +266,7 @@ class ReplicaWays:
         yield Way(one_by_one, factors, cluster, nodes)
 
     def _able(self, knobs: Knobs, sizes: Sizes) -> list[int]:
-        """The kinds that can be a stage.
-
-        Raises:
-            Unsupported: none can.
-        """
+        """The kinds that can be a stage."""
         able, reasons = [], []
         for number, device in enumerate(self.costs.kinds(knobs)):
             try:

@@ -12,8 +12,8 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -47,12 +47,7 @@ class NamedOperation(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Operations that are asked together.
-
-    Attributes:
-        is_prompt: whether they are of a step over prompts.
-        numbers: that they have in the package.
-    """
+    """Operations that are asked together."""
 
     is_prompt: bool
     numbers: tuple[int, ...]
@@ -77,7 +72,6 @@ class _Answered(NamedTuple):
 
     @property
     def answers(self) -> dict[Size, Milliseconds]:
-        """The answers by size."""
         times = _parts(self.milliseconds, len(self.asked.numbers))
         sizes = _parts(self.sizes, len(self.sizes) // len(times))
         return dict(zip(sizes, times, strict=True))
@@ -88,8 +82,6 @@ def _parts(values: Sequence[Value], n_each: int) -> list[tuple[Value, ...]]:
 
 
 class _Content(Struct):
-    """The content of a file."""
-
     specification: bytes = b""
     decode: Sequence[NamedOperation] = ()
     prompt: Sequence[NamedOperation] = ()
@@ -97,15 +89,9 @@ class _Content(Struct):
 
 
 class StoredAnswers:
-    """The answers of one model of the package, read when it is made; `write_all` writes what was added.
-
-    Attributes:
-        specification: what the package compiled of the model; empty where that is not known.
-        decode, prompt: the operations of the steps; empty where they are not known.
-    """
+    """Answers of one model of the package, read when it is made; `write_all` writes what was added."""
 
     def __init__(self, content: str) -> None:
-        """Read the answers of a model that is described by `content`."""
         self._key = sha256(repr((SCHEMA, content)).encode()).hexdigest()
         self._path = cache_dir() / _FOLDER / self._key
         self._state: tuple[int, ...] | None = None
@@ -130,7 +116,6 @@ class StoredAnswers:
         _UNWRITTEN.add(self)
 
     def _read(self) -> _Content:
-        """Read the file, and add its answers to those that are known."""
         content = _Content()
         with suppress(OSError, BadInput):
             self._state = _state_of(self._path)
@@ -142,15 +127,15 @@ class StoredAnswers:
         return content
 
     def write(self) -> None:
-        """Write the file, with what other processes added to it.
-
-        Raises:
-            OSError: it cannot be written.
-        """
+        """Write the file, with what other processes added to it; raises OSError if it cannot be written."""
         folder = self._path.parent
         folder.mkdir(parents=True, exist_ok=True)
         _make_room(folder)
-        with _locked(folder):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            # Where the file system has locks no other process writes, so that none loses what another adds.
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             with suppress(OSError):
                 if _state_of(self._path) != self._state:  # another process has written: its answers are added
                     self._read()
@@ -158,6 +143,8 @@ class StoredAnswers:
             text = to_json(_Content(self.specification, self.decode, self.prompt, answered))
             _replace(self._path, self._checksum(text) + b"\n" + text)
             self._state = _state_of(self._path)
+        finally:
+            os.close(descriptor)
 
     def _checksum(self, text: bytes) -> bytes:
         return sha256(self._key.encode() + text).hexdigest().encode()
@@ -178,18 +165,6 @@ def _state_of(path: Path) -> tuple[int, ...]:
     """Numbers of a file that change when another process writes it."""
     given = path.stat()
     return given.st_ino, given.st_mtime_ns, given.st_size
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other processes from writing, so that none loses what another adds, where the file system has locks."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -48,21 +48,14 @@ class _Mean(NamedTuple):
     variance: float
 
     def share_below(self, value: float) -> float:
-        """The probability of a smaller logarithm."""
         return _STANDARD.cdf((value - self.centre) / sqrt(self.variance))
 
     def quantile(self, share: float) -> float:
-        """The logarithm below which a share lies."""
         return self.centre + _STANDARD.inv_cdf(share) * sqrt(self.variance)
 
 
 class _Rows(NamedTuple):
-    """The distribution of logarithms of a group's rows: a mixture of two normal ones, of means near 0 and far from it.
-
-    Attributes:
-        near, far: the two distributions.
-        p_far: the probability of the second.
-    """
+    """The distribution of logarithms of a group: of means near 0, and with the probability `p_far` far from it."""
 
     near: _Mean
     far: _Mean
@@ -70,17 +63,14 @@ class _Rows(NamedTuple):
 
     @property
     def centre(self) -> float:
-        """The mean of the mixture."""
         return (1 - self.p_far) * self.near.centre + self.p_far * self.far.centre
 
     def widened(self, deviation: float) -> _Rows:
-        """The distribution of rows with another, independent deviation added."""
         near = self.near._replace(variance=self.near.variance + deviation**2)
         far = self.far._replace(variance=self.far.variance + deviation**2)
         return _Rows(near, far, self.p_far)
 
     def share_below(self, value: float) -> float:
-        """The share of rows whose logarithm is smaller."""
         return (1 - self.p_far) * self.near.share_below(value) + self.p_far * self.far.share_below(value)
 
     def quantile(self, share: float) -> float:
@@ -97,15 +87,7 @@ class _Rows(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The configurations that share a factor.
-
-    Attributes:
-        model: its name.
-        engine: its name.
-        system: the GPUs.
-        precision: the format of weights.
-        family: of the model, as `family_of` has it.
-    """
+    """The configurations that share a factor, with the family of the model as `family_of` has it."""
 
     model: str
     engine: str
@@ -120,14 +102,7 @@ class Group(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """Measured over forecast times of one row.
-
-    Attributes:
-        group: its group.
-        tpot: ratio of the time between two tokens; None where it was not measured.
-        ttft: ratio of the time to the first token; None where it was not measured.
-        requests: the requests that were answered; None where they are not known.
-    """
+    """Measured over forecast times of one row, and its requests; None where they are not known."""
 
     group: Group
     tpot: float | None
@@ -142,8 +117,6 @@ class Factor(NamedTuple):
         factor: the most likely value.
         low, high: ends of the interval in which the ratio of a row lies in `INTERVAL` of cases.
         held: the end at which bounds must hold: the ratio of another row lies below it in `HELD` of cases.
-        n_rows: number of rows that it was fitted on.
-        rows: the distribution of the logarithms of ratios.
     """
 
     factor: float
@@ -170,12 +143,7 @@ class Factor(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """The factors of a group.
-
-    Attributes:
-        tpot: factor of the time between two tokens; throughput is divided by it.
-        ttft: factor of the time to the first token.
-    """
+    """The factors of a group; throughput is divided by that of TPOT."""
 
     tpot: Factor
     ttft: Factor
@@ -184,24 +152,10 @@ class Factors(NamedTuple):
         """Both factors as `Factor.widened` gives them; by default TTFT has the deviation of TPOT."""
         return Factors(self.tpot.widened(tpot), self.ttft.widened(tpot if ttft is None else ttft))
 
-    def carried(self, n_octaves: float) -> Factors:
-        """The factors, with wider intervals, for requests whose lengths lie `n_octaves` from the measured ones."""
-        return self.widened(sqrt(_OCTAVE_TPOT * n_octaves), sqrt(_OCTAVE_TTFT * n_octaves))
-
-    def holding(self, ratios: Sequence[float]) -> Factors:
-        """The factors with an interval of TPOT that is wide enough to contain these measured ratios."""
-        low, high = min(self.tpot.low, *ratios), max(self.tpot.high, *ratios)
-        return self._replace(tpot=self.tpot._replace(low=low, high=high))
-
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Factors of the groups that were measured.
-
-    Attributes:
-        factors: the factors of every group, for requests as they were measured.
-        requests: the requests that were measured, by group.
-    """
+    """Factors of the groups that were measured."""
 
     factors: Mapping[Group, Factors]
     requests: Mapping[Group, frozenset[Workload]] = field(default_factory=dict)
@@ -209,24 +163,14 @@ class Calibration:
     def of(self, group: Group, requests: Workload | None = None) -> Factors:
         """The factors of a group; the priors of its family if the user measured nothing.
 
-        Args:
-            group: the group.
-            requests: the requests that are forecast: the further they are from the measured ones, the wider are the
-                intervals. By default they are like the measured ones.
+        The further `requests` are from the measured ones, by default not at all, the wider are the intervals.
         """
         measured = self.requests.get(group)
         factors = self.factors.get(group) or unmeasured(group.error_key)
         if requests is None or not measured:
             return factors
-        return factors.carried(min(octaves(requests, other) for other in measured))
-
-    def tpot(self, group: Group) -> Factor:
-        """The factor of the time between two tokens."""
-        return self.of(group).tpot
-
-    def ttft(self, group: Group) -> Factor:
-        """The factor of the time to the first token."""
-        return self.of(group).ttft
+        n_octaves = min(octaves(requests, other) for other in measured)
+        return factors.widened(sqrt(_OCTAVE_TPOT * n_octaves), sqrt(_OCTAVE_TTFT * n_octaves))
 
 
 def fit(ratios: Iterable[Ratio]) -> Calibration:

@@ -79,7 +79,6 @@ _OTHER_ATTENTION = LatentAttention(128, 1536, 512, 64, 128, 128)
 
 
 def _dense(decoder: Decoder, size: int) -> Decoder:
-    """The decoder with a dense layer in place of experts."""
     return replace(decoder, experts=None, intermediate_size=size)
 
 
@@ -97,10 +96,14 @@ def config_of(decoder: Decoder) -> dict[str, object]:
     if decoder.experts is None:
         return _common(decoder, "Qwen3ForCausalLM" if is_normed else "LlamaForCausalLM")
     architecture = "Qwen3MoeForCausalLM" if is_normed else "MixtralForCausalLM"
-    return _common(decoder, architecture) | {
-        "num_experts": decoder.experts.n_experts,
-        "num_experts_per_tok": decoder.experts.n_chosen,
-        "moe_intermediate_size": decoder.experts.intermediate_size,
+    return _common(decoder, architecture) | _of_experts(decoder.experts)
+
+
+def _of_experts(experts: Experts) -> dict[str, object]:
+    return {
+        "num_experts": experts.n_experts,
+        "num_experts_per_tok": experts.n_chosen,
+        "moe_intermediate_size": experts.intermediate_size,
     }
 
 
@@ -173,18 +176,12 @@ def _qwen_3_5(decoder: Decoder) -> dict[str, object]:
         "linear_conv_kernel_dim": linear.kernel_size,
     }
     if experts is not None:
-        entries |= {
-            "num_experts": experts.n_experts,
-            "num_experts_per_tok": experts.n_chosen,
-            "moe_intermediate_size": experts.intermediate_size,
-            "shared_expert_intermediate_size": experts.shared_size,
-        }
+        entries |= _of_experts(experts) | {"shared_expert_intermediate_size": experts.shared_size}
     name = "Qwen3_5ForConditionalGeneration" if experts is None else "Qwen3_5MoeForConditionalGeneration"
     return {"architectures": [name], "text_config": entries, "vision_config": {}}
 
 
 def _nemotron(decoder: Decoder) -> dict[str, object]:
-    """A model of NemotronH of blocks of one kind."""
     attention, feed_forward = decoder.kind.attention, decoder.kind.feed_forward
     # The config needs sizes of all kinds of blocks, also of those that it does not have.
     space = attention if isinstance(attention, StateSpace) else StateSpace(64, 64, 128, 8, 4)

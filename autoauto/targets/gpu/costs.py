@@ -47,11 +47,6 @@ class DecoderCosts(NamedTuple):
     is_tied: bool
     order: tuple[int, ...]
 
-    @property
-    def kind_rows(self) -> list[int]:
-        """The row of the first block of every kind."""
-        return [1 + self.order.index(kind) for kind in range(1 + max(self.order))]
-
 
 def layer_costs(
     decoder: Decoder,
@@ -73,20 +68,34 @@ def layer_costs(
     b = np.asarray(n_sequences, dtype=np.int64)
     if reason := engine.takes(decoder, serving.split, serving.weights):
         raise Unsupported(reason)
-    kinds = [
-        _kind_costs(alike, of_kind, engine, requests, b, n_max_batched_tokens)
-        for alike, of_kind in serving_by_kind(decoder, serving)
-    ]
-    blocks = [kinds[kind] for kind in decoder.block_order]
-    tables = table_bytes(decoder, serving)
+    draft = requests.speculation
+    # The prompt gives the first token of an answer, and the draft model takes its share of every step.
+    n_steps = 0.0 if requests.output_tokens == 1 else 1 + draft.draft_cost
+    decodes: list[Times] = []
+    prompts: list[Times] = []
+    weight_bytes: list[float] = []
+    cache_bytes: list[float] = []
+    for alike, of_kind in serving_by_kind(decoder, serving):
+        tables = open_tables(alike, of_kind)
+        reads = attention_reads(alike, of_kind, draft.step_tokens)
+        attention = tables.decode_attention(b, requests.mean_length) * reads
+        decode = tables.decode_tokens(b * draft.step_tokens)
+        decode = decode._replace(block=decode.block + attention)
+        decodes.append(Times(*(seconds * n_steps for seconds in decode)))
+        prompts.append(_prompt(tables, engine, requests, b, n_max_batched_tokens))
+        weight_bytes.append(block_weight_bytes(alike, of_kind))
+        cache_bytes.append(block_cache_bytes(alike, of_kind, requests.max_length))
+    order, table = decoder.block_order, table_bytes(decoder, serving)
+    # Hidden vectors of b sequences, and of the prompts that a step has in the mean.
+    n_sent = b * (draft.step_tokens + requests.computed_tokens / requests.n_steps)
     return DecoderCosts(
-        decode_s=_rows([block.decode for block in blocks]),
-        prompt_s=_rows([block.prompt for block in blocks]),
-        weight_bytes=np.array([tables, *(block.weight_bytes for block in blocks), 0.0, tables]),
-        cache_bytes=np.array([0.0, *(block.cache_bytes for block in blocks), 0.0, 0.0]),
-        send_bytes=_send_bytes(decoder, requests, b),
+        decode_s=_rows([decodes[kind] for kind in order]),
+        prompt_s=_rows([prompts[kind] for kind in order]),
+        weight_bytes=np.array([table, *(weight_bytes[kind] for kind in order), 0.0, table]),
+        cache_bytes=np.array([0.0, *(cache_bytes[kind] for kind in order), 0.0, 0.0]),
+        send_bytes=np.asarray(n_sent * decoder.hidden_size * BF16_BYTES, dtype=np.float64),
         is_tied=decoder.is_tied,
-        order=decoder.block_order,
+        order=order,
     )
 
 
@@ -97,33 +106,6 @@ def serving_by_kind(decoder: Decoder, serving: Serving) -> list[tuple[Decoder, S
     """
     dense = serving._replace(expert_parallel=1, attention_data_parallel=1)
     return [(alike, serving if alike.experts else dense) for alike in decoder.by_kind]
-
-
-class _KindCosts(NamedTuple):
-    """The costs of a model whose blocks are all of one kind: decode steps, prompts, and bytes of a block."""
-
-    decode: Times
-    prompt: Times
-    weight_bytes: float
-    cache_bytes: float
-
-
-def _kind_costs(
-    decoder: Decoder, serving: Serving, engine: Engine, requests: Workload, b: IntArray, n_max_batched_tokens: int
-) -> _KindCosts:
-    tables = open_tables(decoder, serving)
-    draft = requests.speculation
-    attention = tables.decode_attention(b, requests.mean_length) * attention_reads(decoder, serving, draft.step_tokens)
-    decode = tables.decode_tokens(b * draft.step_tokens)
-    decode = decode._replace(block=decode.block + attention)
-    # The prompt gives the first token of an answer, and the draft model takes its share of every step.
-    n_steps = 0.0 if requests.output_tokens == 1 else 1 + draft.draft_cost
-    return _KindCosts(
-        decode=Times(*(seconds * n_steps for seconds in decode)),
-        prompt=_prompt(tables, engine, requests, b, n_max_batched_tokens),
-        weight_bytes=block_weight_bytes(decoder, serving),
-        cache_bytes=block_cache_bytes(decoder, serving, requests.max_length),
-    )
 
 
 def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> float:
@@ -144,11 +126,7 @@ def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> flo
 
 
 def check_length(decoder: Decoder, requests: Workload) -> None:
-    """Make sure that the model has a position for every token of a sequence: engines refuse longer ones.
-
-    Raises:
-        Unsupported: it has fewer.
-    """
+    """Refuse, as Unsupported, sequences of more tokens than the model has positions: engines refuse them, too."""
     most = decoder.checkpoint.max_length
     if most is not None and requests.max_length > most:
         raise Unsupported(
@@ -199,9 +177,3 @@ def _rows(blocks: Sequence[Times]) -> FloatArray:
     ends = blocks[0]
     norm = np.zeros_like(ends.head)
     return np.array([ends.embedding, *(block.block for block in blocks), norm, ends.head], dtype=np.float64)
-
-
-def _send_bytes(decoder: Decoder, requests: Workload, b: IntArray) -> FloatArray:
-    """Hidden vectors of b sequences, and of the prompts that a step has in the mean."""
-    n_tokens = b * (requests.speculation.step_tokens + requests.computed_tokens / requests.n_steps)
-    return np.asarray(n_tokens * decoder.hidden_size * BF16_BYTES, dtype=np.float64)

@@ -27,14 +27,19 @@ from autoauto.targets.gpu.workload import cached_share_of, drafts_of, traffic_no
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption
 
 DEFAULT_CLUSTER = "h100_sxm-8"
+
+
+def _text(name: str, about: str, metavar: str) -> TargetOption:
+    """An option that is a text, and None where it is not given."""
+    return TargetOption(name, about, kind=str, default=None, metavar=metavar)
+
+
 _OPTIONS = (
-    TargetOption(
+    _text(
         "measured",
         "a CSV file of configurations of the model with the TPOT, TTFT or tokens/s that somebody measured: forecasts "
         "are multiplied by one factor an engine, system and format, and carry its interval (columns: docs/gpu.md)",
-        kind=str,
-        default=None,
-        metavar="FILE.csv",
+        "FILE.csv",
     ),
     TargetOption(
         "accept_length",
@@ -58,12 +63,10 @@ _OPTIONS = (
         default=0.0,
         metavar="SHARE",
     ),
-    TargetOption(
+    _text(
         "draft_model",
         "an EAGLE-3 head for the engine to load; by default the checkpoint's own layers of multi-token prediction",
-        kind=str,
-        default=None,
-        metavar="NAME|FOLDER",
+        "NAME|FOLDER",
     ),
     TargetOption(
         "cached_share",
@@ -72,13 +75,11 @@ _OPTIONS = (
         default=0.0,
         metavar="SHARE",
     ),
-    TargetOption(
+    _text(
         "price",
         "US dollars of an hour of one GPU, by the name of its system, several with commas: h100_sxm=2.5,l40s=0.9; "
         "no price is built in (an entry price_per_hour of a cluster file says the same)",
-        kind=str,
-        default=None,
-        metavar="GPU=USD",
+        "GPU=USD",
     ),
     TargetOption(
         "concurrency",
@@ -105,29 +106,23 @@ _OPTIONS = (
         default=None,
         metavar="R",
     ),
-    TargetOption(
+    _text(
         "arrival",
         "how they arrive: poisson, constant (evenly), or gamma:CV, times between them with that coefficient of "
         "variation; default poisson",
-        kind=str,
-        default=None,
-        metavar="poisson|constant|gamma:CV",
+        "poisson|constant|gamma:CV",
     ),
-    TargetOption(
+    _text(
         "input_lengths",
         "tokens of prompts where they differ: 512:2048 for all between evenly, or p50=512,p90=2048; default all alike",
-        kind=str,
-        default=None,
-        metavar="LENGTHS",
+        "LENGTHS",
     ),
-    TargetOption("output_lengths", "the same of answers", kind=str, default=None, metavar="LENGTHS"),
-    TargetOption(
+    _text("output_lengths", "the same of answers", "LENGTHS"),
+    _text(
         "trace",
         "requests that were recorded, as CSV of Azure, BurstGPT or time_s,input_tokens,output_tokens, or Mooncake's "
         "JSONL, also .gz; with --rate as fast as that",
-        kind=str,
-        default=None,
-        metavar="FILE",
+        "FILE",
     ),
     TargetOption(
         "for_rate",
@@ -142,12 +137,7 @@ _OPTIONS = (
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
-    """GPUs by system and number, or those of a description.
-
-    Raises:
-        BadInput: a device of the description is no system that has measured times.
-        MissingExtra: the package of measured times is not installed.
-    """
+    """GPUs by system and number, or those of a description."""
     devices = cluster_named(DEFAULT_CLUSTER) if given is None else _described(given)
     prices = prices_of(options.get("price"))
     if not prices:
@@ -158,18 +148,17 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _described(given: Cluster) -> Cluster:
-    """A described cluster of GPUs, with the nodes and power limits of their systems where it has none.
-
-    Raises:
-        BadInput: a device is no system that has measured times.
-    """
+    """A described cluster of GPUs, with the nodes and power limits of their systems where it has none."""
     for name in dict.fromkeys(device.name for device in given.devices):
         system_named(name)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
     given = given.with_each(_with_power_limit)
     if given.kinds:
-        kinds = [_in_nodes(kind) for kind in given.kinds]
+        kinds: list[DeviceKind] = []
+        for kind in given.kinds:  # all links between nodes are alike
+            linked = kind.linked or LinkedMachine(machine_of(system_named(kind.device.name)), kind.device_link)
+            kinds.append(replace(kind, linked=linked))
         return Cluster.of_kinds(given.name, given.target, kinds, given.topology)
     if given.machine is None:
         return replace(given, machine=machine_of(system_named(given.devices[0].name)))
@@ -177,26 +166,13 @@ def _described(given: Cluster) -> Cluster:
 
 
 def _with_power_limit(device: Device) -> Device:
-    """A GPU, with the power limit of its system if its file has none."""
     if device.power_limit_w is not None:
         return device
     return replace(device, power_limit_w=system_named(device.name).power_limit_w)
 
 
-def _in_nodes(kind: DeviceKind) -> DeviceKind:
-    """A kind of GPUs, in nodes of their system if its file has none; all links between nodes are alike."""
-    if kind.linked is not None:
-        return kind
-    return replace(kind, linked=LinkedMachine(machine_of(system_named(kind.device.name)), kind.device_link))
-
-
 def _cluster(name: str) -> Cluster | None:
-    """The cluster called "h100_sxm-8" or "h100_sxm-8+l40s-8"; None for the path of a file.
-
-    Raises:
-        BadInput: it is no such name.
-        MissingExtra: the package of measured times is not installed.
-    """
+    """The cluster called "h100_sxm-8" or "h100_sxm-8+l40s-8"; None for the path of a file."""
     from autoauto.targets.gpu.tables import check_installed
 
     check_installed()
@@ -219,11 +195,7 @@ def _kind(part: Cluster) -> DeviceKind:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """The measured times of what a decoder computes; `evaluate/serving/measured.py` adds those of `--measured`.
-
-    Raises:
-        MissingExtra: the package of measured times is not installed.
-    """
+    """The measured times of what a decoder computes; `evaluate/serving/measured.py` adds those of `--measured`."""
     from autoauto.targets.gpu.tables import check_installed
     from autoauto.targets.gpu.target import GpuTarget, measured_engines
 
@@ -257,7 +229,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
 
 
 def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:
-    """A sentence for every group of GPUs whose forecasts of the decoder are contradicted by measured rows."""
     notes = []
     for engine in ENGINES.values():
         for rows in engine.measured.contradicted:
@@ -267,7 +238,6 @@ def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:
 
 
 def _stand_ins(decoder: Decoder, systems: Sequence[str]) -> list[str]:
-    """A sentence for each kind of times that may stand for others in a forecast: first products, then attention."""
     notes = []
     for engine in ENGINES.values():
         for products in engine.kernel_exceptions.stand_ins:

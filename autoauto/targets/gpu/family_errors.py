@@ -70,14 +70,7 @@ by its median, and the deviation of the groups' medians; far groups lie as far a
 
 
 class ErrorKey(NamedTuple):
-    """The configurations that share their errors; an empty text stands for all others.
-
-    Attributes:
-        family: of the decoder.
-        engine: its name.
-        precision: the format of weights.
-        system: the GPUs.
-    """
+    """The configurations that share their errors; an empty text stands for all others."""
 
     family: str = ""
     engine: str = ""
@@ -89,7 +82,6 @@ class FamilyErrors(NamedTuple):
     """The errors of forecasts by even rows.
 
     Attributes:
-        n_rows: number of rows.
         median: median of the measured over the forecast time between two tokens.
         factor: factor by which forecasts of that time are multiplied.
         tpot_spread: standard deviation of the logarithms of its rows around the factor.
@@ -155,10 +147,6 @@ def decoding_family(family: str, n_gpus: int) -> str:
     """The name of a family whose prompts are computed by other servers, so that its errors are those of decode steps.
 
     Groups over several nodes have other errors, because the times of their exchange of tokens have.
-
-    Args:
-        family: the family by `family_of`.
-        n_gpus: number of GPUs of a group that decodes.
 
     >>> decoding_family("A", 8), decoding_family("A", 32), decoding_family("dense", 8)
     ('A decoding', 'A decoding in large groups', 'dense')

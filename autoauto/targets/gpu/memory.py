@@ -29,14 +29,7 @@ _FP8 = (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC, WeightFormat.FP8_BLOCK)
 
 
 class MemoryRule(NamedTuple):
-    """The memory of a GPU of a group besides weights and KV cache, and its limit.
-
-    Attributes:
-        limit_bytes: limit of all memory.
-        kv_factor: bytes that count for a byte of KV cache.
-        activation_bytes: activations of a step, an array by the number of sequences in flight.
-        other_bytes: memory of libraries, groups and graphs.
-    """
+    """What a GPU of a group holds besides weights and KV cache, a byte of which counts `kv_factor`; its limit."""
 
     limit_bytes: float
     kv_factor: float
@@ -92,22 +85,16 @@ def activation_bytes(
     if held.logit_bytes > 0:
         logits = held.logit_bytes * decoder.vocabulary_size * np.minimum(n_sequences, n_tokens)
         largest = np.maximum(largest, BF16_BYTES * n_tokens * decoder.hidden_size + logits)
-    return np.asarray(largest + _expert_bytes(decoder, serving, n_tokens), dtype=np.float64)
-
-
-def _expert_bytes(decoder: Decoder, serving: Serving, n_tokens: int) -> float:
-    """The inputs and outputs of experts for all tokens of a step: a token is there once for each of its experts.
-
-    Inputs of products in fp8 are there in fp8, too. Where ranks of the attention have tokens of their own, only those
-    of one rank count: with those of all, less fits than was measured (even rows of 4 to 8 ranks [inferencemax]).
-    """
-    if decoder.experts is None:
-        return 0.0
-    inside = decoder.experts.intermediate_size / serving.n_gpus
-    n_bytes = BF16_BYTES * (max(decoder.hidden_size, 2 * inside) + inside)
-    if serving.weights in _FP8:
-        n_bytes += decoder.hidden_size + inside
-    return _WORKSPACES * n_tokens * decoder.experts.n_chosen * n_bytes
+    if decoder.experts is not None:
+        # Inputs and outputs of experts: a token is there once for each of its experts, for products in fp8 in fp8, too.
+        # Where ranks of the attention have tokens of their own, only those of one rank count: with those of all, less
+        # fits than was measured (even rows of 4 to 8 ranks [inferencemax]).
+        inside = decoder.experts.intermediate_size / serving.n_gpus
+        n_bytes = BF16_BYTES * (max(decoder.hidden_size, 2 * inside) + inside)
+        if serving.weights in _FP8:
+            n_bytes += decoder.hidden_size + inside
+        largest = largest + _WORKSPACES * n_tokens * decoder.experts.n_chosen * n_bytes
+    return np.asarray(largest, dtype=np.float64)
 
 
 def block_weight_bytes(decoder: Decoder, serving: Serving) -> float:

@@ -98,8 +98,6 @@ def free_groups(cluster: Cluster, kind: str, n_each: int, n: int, taken: Sequenc
 
     Args:
         cluster: of single GPUs; of several kinds too.
-        kind: the name of the GPUs.
-        n_each: GPUs of a group.
         n: groups, at most.
         taken: groups on nodes that are counted over the cluster.
     """

@@ -40,14 +40,7 @@ _MOST = 200
 
 
 class Operation(NamedTuple):
-    """An operation of a model.
-
-    Attributes:
-        number: that it has in the package.
-        name: without the kind of step.
-        part: whose format it has; None where that does not vary.
-        is_attention: whether it depends on the length of sequences.
-    """
+    """An operation of a model, named without the kind of step; its part is None if its format does not vary."""
 
     number: int
     name: str
@@ -60,26 +53,6 @@ class Operations(NamedTuple):
 
     decode: Sequence[Operation]
     prompt: Sequence[Operation]
-
-    @staticmethod
-    def of(
-        decode: Sequence[NamedOperation], prompt: Sequence[NamedOperation], side: Side, *, dispatch_reduces: bool
-    ) -> Operations:
-        """The operations of a side.
-
-        Args:
-            decode, prompt: all operations of the steps.
-            side: the side.
-            dispatch_reduces: whether the operation that sends tokens to experts includes the all-reduce behind the
-                attention.
-
-        Raises:
-            RuntimeError: the package has no times of one of them; the text is that of the package.
-        """
-        return Operations(
-            _taken(decode, side, dispatch_reduces=dispatch_reduces),
-            _taken(prompt, side, dispatch_reduces=dispatch_reduces),
-        )
 
 
 def part_of(name: str) -> BlockPart | None:
@@ -101,10 +74,17 @@ def operations_of(ask: Callable[[int], Any]) -> list[NamedOperation]:
     return operations
 
 
-def _taken(operations: Sequence[NamedOperation], side: Side, *, dispatch_reduces: bool) -> list[Operation]:
+def taken(operations: Sequence[NamedOperation], side: Side, *, dispatch_reduces: bool) -> list[Operation]:
+    """Those of all operations of a step that are of a side.
+
+    With `dispatch_reduces` the one that sends tokens to experts includes the all-reduce behind the attention.
+
+    Raises:
+        RuntimeError: the package has no times of one of them; the text is that of the package.
+    """
     names = [operation.name for operation in operations]
     behind = names.index(_SECOND_NORM) if _SECOND_NORM in names else len(names)
-    taken = []
+    of_side = []
     for index, (name, reason) in enumerate(operations):
         if reason:
             # Without a name, the side of an operation follows from its position: the second norm is between the sides.
@@ -114,12 +94,11 @@ def _taken(operations: Sequence[NamedOperation], side: Side, *, dispatch_reduces
                 continue
             raise RuntimeError(reason)
         if _is_of(name, side) and not (dispatch_reduces and _REDUCED_TWICE.get(name) in names):
-            taken.append(Operation(index, name, _PARTS.get(name), name in _ATTENTION))
-    return taken
+            of_side.append(Operation(index, name, _PARTS.get(name), name in _ATTENTION))
+    return of_side
 
 
 def _is_of(name: str, side: Side) -> bool:
-    """True if an operation belongs to a side."""
     if name == _BETWEEN_STAGES:
         return False
     if side is Side.ATTENTION:

@@ -121,7 +121,6 @@ PREFILL_WORKERS = Knob(
 
 
 def _of_workers(knob: Knob) -> Knob:
-    """The knob of prefill workers that is like a knob of replicas."""
     return replace(
         knob,
         name=f"prefill_{knob.name}",
@@ -132,9 +131,6 @@ def _of_workers(knob: Knob) -> Knob:
     )
 
 
-PREFILL_TENSOR_PARALLEL = _of_workers(TENSOR_PARALLEL)
-PREFILL_EXPERT_PARALLEL = _of_workers(EXPERT_PARALLEL)
-PREFILL_ATTENTION_DATA_PARALLEL = _of_workers(ATTENTION_DATA_PARALLEL)
 PREFILL_BATCH_SIZE = Knob(
     "prefill_batch_size",
     whole(MAX_PREFILL_BATCH),
@@ -169,16 +165,14 @@ class PrefillPool(HasKnobs):
 
     Attributes:
         workers: number of servers; 0 if they are not on these GPUs (`GpuSession.of_decode`).
-        tensor_parallel, expert_parallel, attention_data_parallel: the group of each server, as in `GpuSession`.
+        tensor_parallel, expert_parallel, attention_data_parallel: the group of each server, as in `GroupSplit`.
         batch_size: prompts that each rank of the attention computes at a time.
         kind: the number of the kind of their GPUs in a cluster of several kinds, from 1.
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (
         PREFILL_WORKERS,
-        PREFILL_TENSOR_PARALLEL,
-        PREFILL_EXPERT_PARALLEL,
-        PREFILL_ATTENTION_DATA_PARALLEL,
+        *map(_of_workers, (TENSOR_PARALLEL, EXPERT_PARALLEL, ATTENTION_DATA_PARALLEL)),
         PREFILL_BATCH_SIZE,
         PREFILL_KIND,
     )
@@ -198,7 +192,6 @@ class PrefillPool(HasKnobs):
     @override
     @property
     def values(self) -> dict[str, Any]:
-        """The value of every knob."""
         return {knob.field: getattr(self, knob.field.removeprefix(_PREFIX)) for knob in self.knobs}
 
     @staticmethod
@@ -243,13 +236,9 @@ class GpuSession(Session):
     Beside its fields it takes the knobs of prefill workers by their names: `GpuSession(prefill_workers=2)`.
 
     Attributes:
-        engine: the name of the engine.
-        tensor_parallel: GPUs that split the attention of a sequence.
-        expert_parallel: number of GPUs of the group among which experts are dealt whole.
         precision: format of matrices; None is that of the checkpoint.
         kv_cache_precision: format of keys and values; None is that of the checkpoint.
         max_batched_tokens: maximum number of tokens in a step of a rank of the attention.
-        attention_data_parallel: ranks of `tensor_parallel` GPUs, each with the attention of sequences of its own.
         prefill: servers that compute prompts for all replicas; None if replicas compute their own.
     """
 
@@ -349,11 +338,7 @@ class GpuSession(Session):
 
     @property
     def of_prefill(self) -> GpuSession:
-        """The session of a prefill worker.
-
-        Raises:
-            BadInput: there are no prefill workers.
-        """
+        """The session of a prefill worker; raises BadInput if there are no prefill workers."""
         if self.prefill is None:
             raise BadInput("replicas compute prompts themselves, got no prefill_workers")
         tensor_parallel, expert_parallel, attention_data_parallel = self.prefill.split

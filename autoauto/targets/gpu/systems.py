@@ -55,13 +55,7 @@ class GpuSystem:
 
     Attributes:
         name: its name in the package, for example "h100_sxm".
-        memory_bytes: memory of one GPU that a program can have.
-        n_gpus_per_node: GPUs of a node, which are linked directly.
         intra_node_bytes_per_s: rate from one GPU to another of its node, one way.
-        inter_node_bytes_per_s: rate to a GPU of another node.
-        host_bytes_per_s: rate from the host, one way.
-        latency_s: latency of a message between GPUs.
-        engines: the engines whose kernels were measured on it.
         power_limit_w: the most that a GPU draws, in watts; None where the package does not say.
         n_gpus_per_rack: GPUs of a rack whose nodes are linked as fast as the GPUs of a node; 0 if there are none.
     """
@@ -95,11 +89,7 @@ class GpuSystem:
 
 
 def system_names() -> tuple[str, ...]:
-    """The systems that the package describes and has measured times of.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """The systems that the package describes and has measured times of; raises MissingExtra if it is not installed."""
     names = []
     for path in sorted(_folder().glob("*.yaml")):
         if "node:" in path.read_text(encoding="utf-8") and _engines_measured(path.stem):
@@ -108,18 +98,12 @@ def system_names() -> tuple[str, ...]:
 
 
 def _engines_measured(system: str) -> tuple[str, ...]:
-    """The engines whose kernels were measured on a system."""
     return tuple(sorted(path.name for path in (_folder() / "data" / system / "gemm").glob("*") if path.is_dir()))
 
 
 @cache
 def system_named(name: str) -> GpuSystem:
-    """Read the figures of a system.
-
-    Raises:
-        BadInput: there is none of this name.
-        MissingExtra: the package is not installed.
-    """
+    """The figures of a system; raises BadInput if none has this name, and MissingExtra without the package."""
     known = system_names()
     if name not in known:
         raise BadInput(
@@ -194,9 +178,6 @@ def prices_of(text: str | None) -> Mapping[str, float]:
     Raises:
         BadInput: it is no such list, a system is unknown or named twice, or a price is not above 0.
         MissingExtra: the package of measured times is not installed.
-
-    >>> prices_of("h100=2.5,l40s=0.9")
-    {'h100_sxm': 2.5, 'l40s': 0.9}
     """
     if not text:
         return {}

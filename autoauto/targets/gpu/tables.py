@@ -37,7 +37,7 @@ from autoauto.records.installation import extras, gpu_tables_dir, install_comman
 from autoauto.records.units import FloatArray, IntArray
 from autoauto.targets.gpu.answers import Asked, Size, StoredAnswers, write_all
 from autoauto.targets.gpu.configs import Described, Side, sources_of
-from autoauto.targets.gpu.operations import EMBEDDING, HEAD, Operation, Operations, operations_of, part_of
+from autoauto.targets.gpu.operations import EMBEDDING, HEAD, Operation, Operations, operations_of, part_of, taken
 
 SUPPORTED = ((0, 11), (0, 13))
 """The first version that is read, and the first that is not."""
@@ -75,22 +75,14 @@ _OF_FAULTS = "os error"
 """In errors that may be others the next time."""
 _AS_LONG = -1
 """In place of a number of tokens: as many as the prompts have."""
+Opened = tuple[Mapping[WeightFormat, "KernelModel"], Operations]
+"""A source of a decoder: models of the package by the format of products, and the operations that are taken."""
 Taken = Mapping["KernelModel", Sequence[Operation]]
 """The operations whose times are added up, by model of the package."""
 
 
 class Serving(NamedTuple):
-    """The computation of a group of GPUs: formats, and the split over its GPUs.
-
-    Attributes:
-        system: the GPUs, by the name of the package, for example "h100_sxm".
-        engine: its name.
-        tensor_parallel: GPUs that split the attention of a sequence.
-        expert_parallel: among how many GPUs of the group experts are distributed whole; the rest splits every expert.
-        weights: the format of the matrices of the blocks.
-        kv_cache: that of keys and values.
-        attention_data_parallel: ranks, each of `tensor_parallel` GPUs with the attention of sequences of its own.
-    """
+    """How a group of GPUs of a system, in the words of the package ("h100_sxm"), computes: formats and `GroupSplit`."""
 
     system: str
     engine: str
@@ -112,13 +104,7 @@ class Serving(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of a step on one GPU, each an array with one entry a number of tokens.
-
-    Attributes:
-        block: of one block.
-        embedding: of the embedding with its all-reduce.
-        head: of the logits.
-    """
+    """Seconds of a step on one GPU, arrays by numbers of tokens; the embedding includes its all-reduce."""
 
     block: FloatArray
     embedding: FloatArray
@@ -132,11 +118,7 @@ def delete_left_folders() -> None:
 
 
 def check_installed() -> None:
-    """Make sure that the package is there, in a version that is read.
-
-    Raises:
-        MissingExtra: it is not, or it is of another version.
-    """
+    """Raise MissingExtra if the package is not there, or not in a version that is read."""
     try:
         given = version(_PACKAGE)
     except PackageNotFoundError:
@@ -170,23 +152,20 @@ class KernelModel:
     """A model of the package. It is opened where it is asked what no process asked before."""
 
     def __init__(self, stored: StoredAnswers, opened: Callable[[], Any]) -> None:
-        """Take what is stored of the model, and how a handle of the package is made of it."""
         self._stored, self._opened = stored, opened
         self._decode, self._prompt = stored.decode, stored.prompt
         if not stored.decode:
-            self._name_operations()
-
-    def _name_operations(self) -> None:
-        """Ask for every operation once, which gives its name, or why there are no times of it."""
-        handle = self._handle
-        self._decode = operations_of(lambda i: handle.evaluate_generation_ops([i], batch_size=1, s=16))
-        self._prompt = operations_of(lambda i: handle.evaluate_context_ops([i], batch_size=1, s=1024))
-        if not any(_OF_FAULTS in operation.reason for operation in (*self._decode, *self._prompt)):
-            self._stored.describe(handle.spec_bytes, self._decode, self._prompt)
+            # Every operation is asked for once, which gives its name, or why there are no times of it.
+            handle = self._handle
+            self._decode = operations_of(lambda i: handle.evaluate_generation_ops([i], batch_size=1, s=16))
+            self._prompt = operations_of(lambda i: handle.evaluate_context_ops([i], batch_size=1, s=1024))
+            if not any(_OF_FAULTS in operation.reason for operation in (*self._decode, *self._prompt)):
+                self._stored.describe(handle.spec_bytes, self._decode, self._prompt)
 
     def operations(self, side: Side, *, dispatch_reduces: bool) -> Operations:
-        """See `Operations.of`."""
-        return Operations.of(self._decode, self._prompt, side, dispatch_reduces=dispatch_reduces)
+        """The operations of a side of both steps; raises as `taken`."""
+        of_steps = (taken(step, side, dispatch_reduces=dispatch_reduces) for step in (self._decode, self._prompt))
+        return Operations(*of_steps)
 
     def seconds(self, asked: Asked, sizes: Sequence[Size]) -> FloatArray:
         """The times of operations at every size, shape (operations, sizes)."""
@@ -214,36 +193,19 @@ class KernelModel:
         return self._opened()
 
 
-class Opened(NamedTuple):
-    """A source of a decoder.
-
-    Attributes:
-        models: of the package, by the format of products.
-        operations: what is taken of it.
-    """
-
-    models: Mapping[WeightFormat, KernelModel]
-    operations: Operations
-
-
-def _compiled(decoder: Decoder, serving: Serving) -> Sequence[Opened]:
-    """The models of the package that have times, of every source one for every format of products."""
-    opened = []
+def _compiled(decoder: Decoder, serving: Serving) -> list[Opened]:
+    opened: list[Opened] = []
     with _refusals(decoder, serving):
         formats = list(dict.fromkeys(_product_formats(decoder, serving).values()))
         for source in sources_of(decoder):
             answers = [_answering(decoder, serving, source, product) for product in formats]
             models = {product: model for product, (model, _) in zip(formats, answers, strict=True)}
-            opened.append(Opened(models, answers[0][1]))  # the formats have the same operations
+            opened.append((models, answers[0][1]))  # the formats have the same operations
     return opened
 
 
 def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, WeightFormat]:
-    """The formats of the matrices of a block except those of experts.
-
-    Raises:
-        KeyError: one is of experts alone.
-    """
+    """The formats of the matrices of a block except those of experts."""
     formats: dict[BlockPart, WeightFormat] = {}
     for part, stored in decoder.part_formats(serving.weights).items():
         if part is not BlockPart.EXPERTS:
@@ -258,18 +220,16 @@ def _product_formats(decoder: Decoder, serving: Serving) -> dict[BlockPart, Weig
 def _answering(
     decoder: Decoder, serving: Serving, source: Described, product: WeightFormat
 ) -> tuple[KernelModel, Operations]:
-    """A model with the first formats of experts and of prompt attention that it has times of, and its operations.
-
-    Raises:
-        RuntimeError: the package has no times; it is the last error of the package.
-    """
+    """A model with the first formats of experts and of prompt attention that it has times of, and its operations."""
     stored = decoder.part_formats(serving.weights).get(BlockPart.EXPERTS, PartFormat()).weights
     exceptions = engine_named(serving.engine).kernel_exceptions
     able = [*exceptions.of_experts.get(stored, ()), *_EXPERTS.get(stored, (_GEMM.get(stored, ""),))]
     if exceptions.stand_in(serving.system, stored, of_products=False):
         serving = serving._replace(expert_parallel=serving.n_gpus)
+    # Of products in the attention over a prompt: an fp8 cache is read as it is, where there is a kernel for it.
+    of_prompt = ("fp8", "bfloat16") if serving.kv_cache is WeightFormat.FP8 else ("bfloat16",)
     failures: list[RuntimeError] = []
-    for experts, prompt_format in choices(able, _prompt_formats(serving)):
+    for experts, prompt_format in choices(able, of_prompt):
         model = _model(serving, source, product, experts, prompt_format)
         try:
             return model, model.operations(source.side, dispatch_reduces=exceptions.dispatch_reduces)
@@ -321,23 +281,9 @@ def _package() -> tuple[object, ...]:
     return version(_PACKAGE), variables
 
 
-def _prompt_formats(serving: Serving) -> tuple[str, ...]:
-    """Formats of products in the attention over a prompt, the first is tried first.
-
-    An fp8 cache is read as it is, where there is a kernel for it.
-    """
-    if serving.kv_cache is WeightFormat.FP8:
-        return "fp8", "bfloat16"
-    return ("bfloat16",)
-
-
 @contextmanager
 def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
-    """Turn the errors of the package into one line.
-
-    Raises:
-        Unsupported: the package has no times of what is asked for.
-    """
+    """Turn the errors of the package into one line."""
     logging.getLogger("aiconfigurator_core").setLevel(logging.CRITICAL)
     try:
         yield
@@ -350,7 +296,6 @@ def _refusals(decoder: Decoder, serving: Serving) -> Iterator[None]:
 
 
 def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
-    """Name what the tables lack in terms of the user's options."""
     text = str(error)
     if "attention data missing" in text:
         n_heads = decoder.kv_heads_per_gpu(serving.tensor_parallel)
@@ -375,12 +320,7 @@ def _missing(decoder: Decoder, serving: Serving, error: Exception) -> str:
 
 
 class KernelTables:
-    """The times of a decoder on one GPU of a group.
-
-    Attributes:
-        decoder: what is computed.
-        serving: where and how.
-    """
+    """The times of a decoder on one GPU of a group."""
 
     def __init__(
         self, decoder: Decoder, serving: Serving, models: Sequence[Opened], attention: Sequence[Opened]
@@ -398,27 +338,24 @@ class KernelTables:
 
     def _taken(self, sources: Sequence[Opened], *, is_prompt: bool, of_attention: bool) -> Taken:
         """The operations that depend on the length of sequences, or the others, each in the format of its part."""
-        taken: dict[KernelModel, list[Operation]] = defaultdict(list)
-        for source in sources:
-            for operation in source.operations.prompt if is_prompt else source.operations.decode:
+        by_model: dict[KernelModel, list[Operation]] = defaultdict(list)
+        for models, operations in sources:
+            for operation in operations.prompt if is_prompt else operations.decode:
                 if operation.is_attention != of_attention:
                     continue
                 # An operation whose format does not vary is the same in all models.
-                model = next(iter(source.models.values()))
+                model = next(iter(models.values()))
                 if operation.part in self._formats:
-                    model = source.models[self._formats[operation.part]]
-                taken[model].append(operation)
-        return taken
+                    model = models[self._formats[operation.part]]
+                by_model[model].append(operation)
+        return by_model
 
     def decode_tokens(self, n_tokens: IntArray) -> Times:
         """A decode step of so many sequences, without attention."""
         return self._decode(self._decode_others, n_tokens, n_cached=1)
 
     def prompt_tokens(self, n_tokens: IntArray) -> Times:
-        """A step over so many tokens of prompts and sequences together, without attention; of the shape of `n_tokens`.
-
-        Many steps are of as many tokens, which are asked for once.
-        """
+        """A step over so many tokens of prompts and sequences, without attention; of the shape of `n_tokens`."""
         distinct, indices = np.unique(n_tokens, return_inverse=True)
         sizes = [(1, max(1, n), 0, n) for n in distinct.tolist()]
         times = self._times(self._prompt_others, sizes, is_prompt=True)
@@ -446,28 +383,25 @@ class KernelTables:
         size = (n_prompts, max(1, length), int(n_cached), _AS_LONG)
         return float(self._times(self._prompt_attention, [size], is_prompt=True).block[0])
 
-    def _decode(self, taken: Taken, n_sequences: IntArray, n_cached: int) -> Times:
+    def _decode(self, operations: Taken, n_sequences: IntArray, n_cached: int) -> Times:
         sizes = [(max(1, int(n)), max(1, int(n_cached))) for n in n_sequences.tolist()]
-        return self._times(taken, sizes, is_prompt=False)
+        return self._times(operations, sizes, is_prompt=False)
 
-    def _times(self, taken: Taken, sizes: Sequence[Size], *, is_prompt: bool) -> Times:
-        """The sums over operations, one after the other, at every size."""
+    def _times(self, every: Taken, sizes: Sequence[Size], *, is_prompt: bool) -> Times:
         times = Times(*(np.zeros(len(sizes)) for _ in Times._fields))
         with _refusals(self.decoder, self.serving):
-            for model, operations in taken.items():
+            for model, operations in every.items():
                 asked = Asked(is_prompt, tuple(operation.number for operation in operations))
                 for operation, seconds in zip(operations, model.seconds(asked, sizes), strict=True):
-                    self._add(operation.name, seconds, times)
+                    if operation.name in EMBEDDING:
+                        times.embedding[:] += seconds
+                    elif operation.name in HEAD:
+                        times.head[:] += seconds
+                    else:
+                        factor = 1.0
+                        if operation.name.endswith(_PRODUCT):
+                            part = part_of(operation.name)
+                            weights = self._formats[part] if part else self.serving.weights
+                            factor = self._factors.get(weights, 1.0)
+                        times.block[:] += seconds * factor
         return times._replace(block=times.block / self.decoder.n_layers)
-
-    def _add(self, name: str, seconds: FloatArray, times: Times) -> None:
-        if name in EMBEDDING:
-            times.embedding[:] += seconds
-        elif name in HEAD:
-            times.head[:] += seconds
-        elif name.endswith(_PRODUCT):
-            part = part_of(name)
-            weights = self._formats[part] if part else self.serving.weights
-            times.block[:] += seconds * self._factors.get(weights, 1.0)
-        else:
-            times.block[:] += seconds

@@ -15,7 +15,7 @@ from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, Speculation,
 from autoauto.records.costs.options import Session
 from autoauto.records.costs.traffic.load import TrafficLoad
 from autoauto.records.errors import BadInput
-from autoauto.records.hardware import Device, Period
+from autoauto.records.hardware import Period
 from autoauto.records.target import Origin, TargetTraits
 from autoauto.records.units import IntArray
 from autoauto.targets.gpu.calibration import NOT_CALIBRATED, Calibration, Factors, Group
@@ -23,7 +23,7 @@ from autoauto.targets.gpu.costs import DecoderCosts, layer_costs
 from autoauto.targets.gpu.family_errors import decoding_family, family_of
 from autoauto.targets.gpu.memory import MemoryRule, memory_rule
 from autoauto.targets.gpu.session import GpuSession
-from autoauto.targets.gpu.systems import GpuSystem, system_named
+from autoauto.targets.gpu.systems import GpuSystem
 from autoauto.targets.gpu.tables import Serving
 from autoauto.targets.gpu.workload import traffic_notes, workload_errors
 
@@ -36,12 +36,7 @@ class GpuTarget:
     """Groups of GPUs that serve a decoder, by measured times of their kernels.
 
     Attributes:
-        decoder: what they serve.
-        systems: the kinds of GPUs.
         notes: what was assumed, a sentence each.
-        calibration: what measured rows say of forecasts.
-        speculation: how answers are drafted.
-        cached_share: the share of a prompt that the prefix cache has.
         traffic: requests that arrive at times of their own; None for clients that ask again once they are answered.
         n_in_flight: requests of such clients on the whole cluster; None for any number.
         pools: the numbers of pools of servers among which a search looks for configurations.
@@ -162,7 +157,9 @@ class GpuTarget:
             return factors
         for rows in self.engine(session).measured.contradicted:
             if (rows.system, rows.weights) == (serving.system, serving.weights) and rows.is_of(self.decoder):
-                return factors.holding(rows.tpot)
+                # The interval of TPOT is wide enough to contain the measured ratios.
+                low, high = min(factors.tpot.low, *rows.tpot), max(factors.tpot.high, *rows.tpot)
+                return factors._replace(tpot=factors.tpot._replace(low=low, high=high))
         return factors
 
     def needs(self, session: Session) -> str:
@@ -191,15 +188,6 @@ def measured_engines(systems: Iterable[GpuSystem]) -> tuple[str, ...]:
 @cache
 def _version() -> str:
     return f"gpu 2 aiconfigurator-core {version('aiconfigurator-core')}"
-
-
-def system_of(device: Device) -> GpuSystem:
-    """The figures of a GPU, by its name.
-
-    Raises:
-        BadInput: there are none.
-    """
-    return system_named(device.name)
 
 
 BATCH_SIZES = tuple(sorted({*range(1, 33), *range(32, 129, 4), *range(128, 257, 8), *range(256, 513, 16)}))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from math import log2
 from pathlib import Path
-from typing import NamedTuple
 
 from autoauto.records.costs.decoder import Speculation
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
@@ -26,19 +25,8 @@ _CACHED_ERRORS = 0.1, 0.3
 """Added errors of TPOT and TTFT if all of a prompt were cached."""
 
 
-class WorkloadErrors(NamedTuple):
-    """Standard deviations of logarithms that a workload adds to the errors of TPOT and TTFT."""
-
-    tpot: float
-    ttft: float
-
-
 def drafts_of(options: OptionValues) -> Speculation:
-    """Read the options of speculative decoding.
-
-    Raises:
-        BadInput: a number is out of range, or numbers do not go together.
-    """
+    """Options of speculative decoding; raises BadInput if a number is out of range, or numbers do not go together."""
     given = Speculation(
         float(options["accept_length"]),
         options["draft_tokens"],
@@ -63,11 +51,7 @@ def drafts_of(options: OptionValues) -> Speculation:
 
 
 def cached_share_of(options: OptionValues) -> float:
-    """The share of a prompt that the prefix cache has.
-
-    Raises:
-        BadInput: it is 1 or more.
-    """
+    """The share of a prompt that the prefix cache has; raises BadInput if it is 1 or more."""
     share = float(options["cached_share"])
     if share >= 1:
         raise BadInput(f"--cached-share must be from 0 to below 1, since the last token is computed, got {share:g}")
@@ -135,7 +119,12 @@ def traffic_notes(traffic: TrafficLoad | None) -> tuple[str, ...]:
     """The assumptions of requests that arrive at times of their own, a sentence each."""
     if traffic is None:
         return ()
-    notes = [f"requests {_arrivals_text(traffic)}; replicas take them in turn; percentiles are simulated"]
+    arrive = traffic.process.text
+    if traffic.trace is not None:
+        arrive = "arrive as in the trace"
+        if traffic.rate_per_s is not None:
+            arrive += ", faster or slower by one factor"
+    notes = [f"requests {arrive}; replicas take them in turn; percentiles are simulated"]
     if traffic.known_rate_per_s is None:
         notes.append(
             "no rate is given: throughput is the highest rate of arrivals that keeps all bounds, within 1 %, times the "
@@ -153,13 +142,6 @@ def traffic_notes(traffic: TrafficLoad | None) -> tuple[str, ...]:
             "which it is longest"
         )
     return tuple(notes)
-
-
-def _arrivals_text(traffic: TrafficLoad) -> str:
-    if traffic.trace is not None:
-        scaled = "" if traffic.rate_per_s is None else ", faster or slower by one factor"
-        return f"arrive as in the trace{scaled}"
-    return traffic.process.text
 
 
 def _trace_notes(trace: Trace) -> list[str]:
@@ -193,12 +175,12 @@ def workload_notes(speculation: Speculation, cached_share: float) -> tuple[str, 
     return tuple(notes)
 
 
-def workload_errors(speculation: Speculation, cached_share: float) -> WorkloadErrors:
-    """The deviations by which a workload widens intervals.
+def workload_errors(speculation: Speculation, cached_share: float) -> tuple[float, float]:
+    """Standard deviations of logarithms that a workload adds to the errors of TPOT and of TTFT.
 
     >>> workload_errors(Speculation(), 0.0), workload_errors(Speculation(2.5, 3), 0.5)
-    (WorkloadErrors(tpot=0.0, ttft=0.0), WorkloadErrors(tpot=0.29, ttft=0.15))
+    ((0.0, 0.0), (0.29, 0.15))
     """
     of_draft = _DRAFT_ERROR * log2(speculation.step_tokens)
     tpot, ttft = _CACHED_ERRORS
-    return WorkloadErrors(of_draft + tpot * cached_share, ttft * cached_share)
+    return of_draft + tpot * cached_share, ttft * cached_share

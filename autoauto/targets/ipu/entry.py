@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period
 from autoauto.records.layers import LayerGraph
@@ -47,18 +45,19 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """The cost model and its devices.
-
-    Raises:
-        BadInput: an operator that runs in fp32 is neither in ONNX nor in the model.
-    """
+    """The cost model and its devices."""
     from autoauto.targets.ipu.operator_cost import CompilerSettings
     from autoauto.targets.ipu.operators.registry import default_notes
     from autoauto.targets.ipu.target import IpuTarget
 
     cluster, options = request.cluster, request.options
     operators = [name for name in options["float_operators"].split(",") if name]
-    _check_operators(operators, request.graph)
+    in_model = {layer.op for layer in request.graph.layers}
+    if others := [name for name in operators if name not in in_model]:
+        from onnx.defs import has as has_operator
+
+        if unknown := [name for name in others if not has_operator(name)]:
+            raise BadInput(f"--float-operators takes ONNX operators, got {unknown[0]!r}; try Gelu,LayerNormalization")
     if options["synthetic_data"]:
         cluster = cluster.with_synthetic_data()
     partials = Precision(options["partials"] or Precision.FP16)
@@ -67,19 +66,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     return IpuTarget(settings, notes, Framework(options["framework"] or Framework.POPART)), cluster
 
 
-def _check_operators(names: Sequence[str], graph: LayerGraph) -> None:
-    """Refuse a name of an operator that is neither in ONNX nor in the model."""
-    others = set(names) - {layer.op for layer in graph.layers}
-    if not others:
-        return
-    from onnx.defs import has as has_operator
-
-    if unknown := [name for name in names if name in others and not has_operator(name)]:
-        raise BadInput(f"--float-operators takes ONNX operators, got {unknown[0]!r}; try Gelu,LayerNormalization")
-
-
 def _format_notes(graph: LayerGraph, precision: Precision) -> tuple[str, ...]:
-    """A sentence that names the format of the computation if the file has another one."""
     own = {Precision.FP16: ("float16",), Precision.FP32: ("float32",)}.get(precision, ())
     if not graph.formats or graph.formats == own:
         return ()

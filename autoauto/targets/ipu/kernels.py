@@ -127,19 +127,6 @@ def reorder(n_elements: Amount) -> Amount:
     return COPY_CALL_CYCLES + REORDER_CYCLES_PER_ELEMENT * n_elements
 
 
-def copy_parts_of_words(n_elements: Amount) -> Amount:
-    """A copy within the tile of rows that do not fill words, element by element."""
-    return COPY_CALL_CYCLES + PART_OF_WORD_CYCLES * n_elements
-
-
-def _row_cycles(precision: Precision) -> int:
-    """Cycles of a worker to take one row through a panel: 16 halves, 32 quarters or 8 floats into 16 outputs.
-
-    The unit's rate: 64 multiply-adds a cycle and tile in fp16, 128 in fp8, 16 in fp32.
-    """
-    return 8 if precision is Precision.FP32 else 4
-
-
 def _panel_worker(rows: Amount, precision: Precision) -> Amount:
     """Cycles of a worker that takes `rows` rows through one panel of weights."""
     many_rows, two_rows, one_row = 18 + 4 * rows, 34, 25
@@ -160,9 +147,6 @@ def gemm(
 
     Formula: ConvPartial1x1 [poplibs]. A panel of weights holds 512 bytes: 16 outputs x 16 inputs in fp16, x 32 in fp8,
     x 8 in fp32. In fp32 the first panel of every output also writes zeros, eight cycles a row.
-
-    >>> int(gemm(16, 1, 1, Precision.FP16)), int(gemm(16, 1, 1, Precision.FP16, WIDE_WEIGHT_LOAD_CYCLES))
-    (385, 353)
     """
     share = ceil_div(rows, WORKERS)
     panel = WORKERS * _panel_worker(share, precision)
@@ -190,7 +174,10 @@ def convolution(
     Formula: ConvPartialnx1 [poplibs], filter height 1, after zeros are written to all outputs in 64-bit stores.
     """
     share = ceil_div(lines * width, WORKERS)
-    worker = 18 + 16 * _lines_a_worker(lines) + _row_cycles(precision) * share
+    # Cycles to take one row through a panel: 16 halves, 32 quarters or 8 floats into 16 outputs. The unit's rate is 64
+    # multiply-adds a cycle and tile in fp16, 128 in fp8, 16 in fp32.
+    row_cycles = 8 if precision is Precision.FP32 else 4
+    worker = 18 + 16 * _lines_a_worker(lines) + row_cycles * share
     position = 12 + load_cycles + 18 + WORKERS * worker
     store_cycles = 8 if precision is Precision.FP32 else 4
     zeros = 12 + WORKERS * panels[1] * (5 + store_cycles * share)
@@ -214,21 +201,13 @@ def vector_mac(lines: Amount, width: Amount, blocks: Amount, taps: tuple[int, in
 
 
 def reduce(n_outputs: Amount, n_partials: Amount, precision: Precision) -> Amount:
-    """`n_partials` values added to each of `n_outputs` on one tile; exact on seven measured cases.
-
-    >>> reduce(1472, 4, Precision.FP16)
-    3444.0
-    """
+    """`n_partials` values added to each of `n_outputs` on one tile; exact on seven measured cases."""
     vector = WORKERS * 16 // precision.n_bytes
     return REDUCE_LAUNCH_CYCLES + ceil_div(n_outputs, vector) * WORKERS * (11 + 2 * (n_partials - 1))
 
 
 def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, precision: Precision) -> float:
-    """One launch of the inner loops `loops` over `n_elements` of a tile; exact on the measured additions.
-
-    >>> elementwise(1728, ("add",), 2, Precision.FP16)
-    1800.0
-    """
+    """One launch of the inner loops `loops` over `n_elements` of a tile; exact on the measured additions."""
     worker = 0.0
     for name in loops:
         inner = loop(name, precision)
@@ -238,11 +217,7 @@ def elementwise(n_elements: float, loops: tuple[str, ...], n_operands: int, prec
 
 
 def gelu(n_elements: int) -> int:
-    """Gelu in fp16; exact on eleven measured cases.
-
-    >>> gelu(96), gelu(98), gelu(6)
-    (792, 942, 702)
-    """
+    """Gelu in fp16; exact on eleven measured cases."""
     return gelu_row(n_elements, UNARY_LAUNCH_CYCLES, block=462, pair=120, tail=12)
 
 
@@ -253,20 +228,18 @@ def gelu_row(n_elements: int, launch: int, block: int, pair: int, tail: int) -> 
     """
     if n_elements % 16 == 0:
         return launch + -(-n_elements // (16 * WORKERS)) * block
-    n_pairs = -(-n_elements // 2)
-    return max(_gelu_worker(n_pairs - 8 * worker, launch, block + 18, pair, tail) for worker in range(WORKERS))
-
-
-def _gelu_worker(n_pairs: int, launch: int, block: int, pair: int, tail: int) -> int:
-    """Cycles of a worker whose first block begins `n_pairs` before the end; its next begins 48 pairs later."""
-    if n_pairs <= 0:
-        return 0
-    blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))
-    cycles = launch + blocks * block
-    rest = max(n_pairs - 8 * WORKERS * blocks, 0)
-    if rest:
-        cycles += tail + rest * pair
-    return cycles
+    slowest = 0
+    for worker in range(WORKERS):
+        # The first block of a worker begins so many pairs before the end; its next begins 48 pairs later.
+        n_pairs = -(-n_elements // 2) - 8 * worker
+        if n_pairs <= 0:
+            break
+        blocks = -(-max(n_pairs - 7, 0) // (8 * WORKERS))
+        cycles = launch + blocks * (block + 18)
+        if rest := max(n_pairs - 8 * WORKERS * blocks, 0):
+            cycles += tail + rest * pair
+        slowest = max(slowest, cycles)
+    return slowest
 
 
 def softmax(rows: float, keys: float, precision: Precision) -> float:
@@ -293,9 +266,6 @@ def layernorm(rows: float, width: float, precision: Precision) -> float:
     """Normalise whole rows on one tile: mean, centred variance and scaling are three launches a row.
 
     Exact on four measured cases. Widths that are no multiple of 8 go pair by pair.
-
-    >>> layernorm(1, 1152, Precision.FP16), layernorm(1, 150, Precision.FP16)
-    (6732.0, 2733.0)
     """
     width = width * _half_widths(precision)
     launches = 1329 if _in_vectors(width) else 1200
@@ -317,20 +287,12 @@ def _statistics(width: float) -> float:
 
 
 def moments(rows: float, width: float, precision: Precision) -> float:
-    """Mean and variance of rows on one tile; exact on four measured cases.
-
-    >>> moments(3, 1152, Precision.FP16)
-    8676.0
-    """
+    """Mean and variance of rows on one tile; exact on four measured cases."""
     return 126 + rows * (1098 + _statistics(width * _half_widths(precision)))
 
 
 def whiten(rows: float, width: float, precision: Precision) -> float:
-    """Subtract means, scale and shift rows on one tile; exact on four measured cases.
-
-    >>> whiten(3, 1152, Precision.FP16)
-    12468.0
-    """
+    """Subtract means, scale and shift rows on one tile; exact on four measured cases."""
     width = width * _half_widths(precision)
     if width % 4:
         return 516 + rows * (378 + 60 * float(ceil_div(width, 12)))

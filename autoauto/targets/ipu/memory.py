@@ -17,19 +17,18 @@ Bytes of the tensors that are alive while each layer runs: `live_bytes`, `live_g
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
 
-from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PARAMETER
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.hardware import Device
-from autoauto.records.layers import Derivative, LayerGraph, LayerRange, Tensor
+from autoauto.records.layers import Derivative, LayerGraph, LayerRange
 from autoauto.records.units import Precision, format_bytes
-from autoauto.targets.ipu.operator_cost import Family, OperatorCost
+from autoauto.targets.ipu.operator_cost import Family, OperatorCost, PricedRange
 
 CODE_REGION_BYTES = 212_992  # the part of a tile that instructions run from [poplar-docs, memory map]
 EXCHANGE_CODE = "internalExchangeCode"
@@ -107,9 +106,8 @@ _N_EXCHANGES: dict[Family, int] = {
 _EXCHANGE_BYTES = 24  # code of one exchange; fitted to "ApplyMask" and "Add bias", 19 and 27
 _SOURCE_BYTES = 4  # an instruction to turn to another sending tile
 _MAX_SOURCES = 64  # further ones need no more code; fitted to products of all sizes, 301 to 353
-_OWN_EXCHANGE_SHARE = (
-    1 / 3
-)  # fitted: 3.1 MB in the first encoder (less the embedding's look-up), 1.0 MB in each later one
+# Fitted: 3.1 MB in the first encoder (less the embedding's look-up), 1.0 MB in each later one.
+_OWN_EXCHANGE_SHARE = 1 / 3
 
 # What every program has: report of a program that adds two tensors ("poplar_report_mk1_adder"). Its 700 bytes of
 # control code are left out, because the program of the dense layer above has 70 in all.
@@ -139,13 +137,17 @@ def shared_bytes(kinds: Sequence[str], costs: Sequence[OperatorCost], n_tiles: i
 
 def program_bytes(costs: Sequence[OperatorCost]) -> dict[str, int]:
     """Bytes by category of state, control code and exchange code that belong to one layer each."""
-    parts = [sum(map(part, costs)) for part in (_state_bytes, _control_bytes, _own_exchange_bytes)]
-    return dict(zip(LAYER_CODE, parts, strict=True))
+    state_bytes = control_bytes = exchange_bytes = 0
+    for cost in costs:
+        program = _program(cost.family, cost.codelets)
+        state_bytes += cost.n_tiles * program.state_bytes
+        control = program.n_steps * _STEP_CONTROL_BYTES + _n_exchanges(cost) * _EXCHANGE_CONTROL_BYTES
+        control_bytes += cost.n_tiles * control
+        exchange_bytes += _own_exchange_bytes(cost)
+    return dict(zip(LAYER_CODE, (state_bytes, control_bytes, exchange_bytes), strict=True))
 
 
-def outlined_bytes(
-    graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost], options: CompileOptions
-) -> int:
+def outlined_bytes(priced: PricedRange) -> int:
     """Bytes that a range saves when equal layers are one subgraph, which every one of them calls.
 
     Their state and code, as in `program_bytes`, are then stored once. Before a call the weights of its layers are
@@ -153,53 +155,46 @@ def outlined_bytes(
     """
     largest: dict[str, int] = {}
     copied: dict[str, int] = {}
-    weights = outlined_weight_bytes(graph, layers, options)
-    for layer, cost, n_bytes in zip(graph.layers[slice(*layers)], costs, weights, strict=True):
+    weights = outlined_weight_bytes(priced)
+    for layer, cost, n_bytes in zip(priced.chosen, priced.costs, weights, strict=True):
         largest[layer.kind] = max(sum(program_bytes((cost,)).values()), largest.get(layer.kind, 0))
         copied[layer.kind] = max(n_bytes, copied.get(layer.kind, 0))
-    return sum(program_bytes(costs).values()) - sum(largest.values()) - sum(copied.values())
+    return sum(program_bytes(priced.costs).values()) - sum(largest.values()) - sum(copied.values())
 
 
-def outlined_weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> list[int]:
+def outlined_weight_bytes(priced: PricedRange) -> list[int]:
     """Bytes of the weights that each layer copies for its subgraph; 0 for a layer without an equal."""
-    chosen = graph.layers[slice(*layers)]
-    occurrences = Counter(layer.kind for layer in chosen)
-    n_bytes = [0] * len(chosen)
-    for step, layer in enumerate(chosen):
+    occurrences = Counter(layer.kind for layer in priced.chosen)
+    n_bytes = [0] * len(priced.chosen)
+    for step, layer in enumerate(priced.chosen):
         if occurrences[layer.kind] > 1:
-            weights = [graph.tensors[index] for index in layer.weights]
-            n_bytes[step] = sum(tensor.stored_bytes(options.batch_size, options.precision) for tensor in weights)
+            n_bytes[step] = sum(map(priced.stored_bytes, layer.weights))
     return n_bytes
 
 
-def weight_bytes(
-    graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost], options: CompileOptions, n_tiles: int
-) -> dict[str, int]:
+def weight_bytes(priced: PricedRange) -> dict[str, int]:
     """Bytes of weights, each once however many layers read it; in training its gradient lies on the same tiles.
 
     The weights of a product are spread over all tiles, whichever of them multiply.
     """
+    n_tiles = priced.device.n_tiles
     n_used: dict[int, int] = {}  # the tiles of every weight tensor, of the reader with the fewest
-    for layer, cost in zip(graph.layers[slice(*layers)], costs, strict=True):
+    for layer, cost in zip(priced.chosen, priced.costs, strict=True):
         spread = n_tiles if cost.family is Family.PRODUCT else cost.n_tiles
         for index in layer.weights:
             n_used[index] = min(spread, n_used.get(index, n_tiles))
     total_bytes, imbalance_bytes = 0, 0
     for index, n in n_used.items():
-        n_bytes = graph.tensors[index].stored_bytes(options.batch_size, options.precision)
+        n_bytes = priced.stored_bytes(index)
         total_bytes += n_bytes
         imbalance_bytes += on_fullest_tile(n_bytes, n, n_tiles) - n_bytes
-    if options.training:
+    if priced.options.training:
         imbalance_bytes *= 2
     return {PARAMETER: total_bytes, IMBALANCE: imbalance_bytes}
 
 
 def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Device) -> None:
-    """Refuse a program whose code exceeds the region of a tile that instructions run from.
-
-    Raises:
-        OutOfMemory: it does.
-    """
+    """Refuse, as OutOfMemory, code that exceeds the region of a tile that instructions run from."""
     code_bytes = sum(n_bytes for name, n_bytes in memory_bytes.items() if name in _CODE)
     tile_bytes = ceil(code_bytes / device.n_tiles)
     if tile_bytes > CODE_REGION_BYTES:
@@ -242,13 +237,7 @@ def _codelet(name: str) -> Codelet:
 
 
 class _Program(NamedTuple):
-    """The memory and steps of the codelets of a layer on a tile.
-
-    Attributes:
-        code_bytes: shared keys, with the code of each.
-        state_bytes: of all vertices.
-        n_steps: compute sets, one for every codelet that does not run within another one's.
-    """
+    """Codelets of a layer on a tile: code by shared key, state of all vertices, and how many are compute sets."""
 
     code_bytes: tuple[tuple[str, int], ...]
     state_bytes: int
@@ -257,7 +246,6 @@ class _Program(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _program(family: Family, codelets: tuple[str, ...]) -> _Program:
-    """The codelets of a layer."""
     fused = _FUSED_CODELETS.get(family, frozenset())
     steps = [name for name in codelets if name.partition("_")[0] not in fused]
     if family is Family.MOVE:  # a view of the tensor: the figures of the layer that reads it hold the copy
@@ -272,15 +260,6 @@ def _n_exchanges(cost: OperatorCost) -> int:
     return _N_EXCHANGES[cost.family]
 
 
-def _state_bytes(cost: OperatorCost) -> int:
-    return cost.n_tiles * _program(cost.family, cost.codelets).state_bytes
-
-
-def _control_bytes(cost: OperatorCost) -> int:
-    n_steps = _program(cost.family, cost.codelets).n_steps
-    return cost.n_tiles * (n_steps * _STEP_CONTROL_BYTES + _n_exchanges(cost) * _EXCHANGE_CONTROL_BYTES)
-
-
 def _exchange_bytes(cost: OperatorCost) -> int:
     """Exchange code of a layer that is the first of its kind."""
     n = _n_exchanges(cost)
@@ -293,13 +272,7 @@ def _own_exchange_bytes(cost: OperatorCost) -> int:
     return round(_exchange_bytes(cost) * _OWN_EXCHANGE_SHARE)
 
 
-def live_bytes(
-    graph: LayerGraph,
-    layers: LayerRange,
-    costs: Sequence[OperatorCost],
-    options: CompileOptions,
-    stashed_until: Mapping[int, int] | None = None,
-) -> list[int]:
+def live_bytes(priced: PricedRange, stashed_until: Mapping[int, int] | None = None) -> list[int]:
     """Bytes of tensors on the device while each of the layers runs.
 
     An input of the range is alive from the start of the range, a tensor that the range writes from the layer that
@@ -307,47 +280,35 @@ def live_bytes(
     that is stashed for the backward pass is alive at least until the layer of `stashed_until`. A tensor that an earlier
     layer wrote for a later one is alive all the time: a pipeline sends it from device to device.
     """
-    tensors = tensors_of(graph, layers) | _passing_tensors(graph, layers)
-    return _alive(graph, layers, costs, options, tensors, stashed_until or {})
+    tensors = tensors_of(priced.graph, priced.layers) | _passing_tensors(priced.graph, priced.layers)
+    return _alive(priced, tensors, stashed_until or {})
 
 
-def live_gradient_bytes(
-    graph: LayerGraph,
-    layers: LayerRange,
-    costs: Sequence[OperatorCost],
-    options: CompileOptions,
-    derivative: Derivative,
-) -> list[int]:
+def live_gradient_bytes(priced: PricedRange, derivative: Derivative) -> list[int]:
     """Bytes of gradients on the device while each of the layers runs backward.
 
     The gradient of a tensor is alive during the same layers as the tensor: the layer that read the tensor last writes
     it, and the layer that wrote the tensor reads it.
     """
-    tensors = tensors_of(graph, layers) | _passing_tensors(graph, layers)
-    return _alive(graph, layers, costs, options, set(filter(derivative.needs_gradient, tensors)), {})
+    tensors = tensors_of(priced.graph, priced.layers) | _passing_tensors(priced.graph, priced.layers)
+    return _alive(priced, set(filter(derivative.needs_gradient, tensors)), {})
 
 
-def _alive(
-    graph: LayerGraph,
-    layers: LayerRange,
-    costs: Sequence[OperatorCost],
-    options: CompileOptions,
-    tensors: set[int],
-    stashed_until: Mapping[int, int],
-) -> list[int]:
+def _alive(priced: PricedRange, tensors: set[int], stashed_until: Mapping[int, int]) -> list[int]:
+    layers = priced.layers
     change = [0] * (layers.stop - layers.start + 1)  # of the bytes alive, before each layer and after the last one
     for index in tensors:
-        tensor = graph.tensors[index]
-        n_bytes = tensor.n_bytes(options.batch_size, options.precision)
-        first, last = _span(tensor, layers)
+        tensor, n_bytes = priced.graph.tensors[index], priced.n_bytes(index)
+        # The half-open range of layers during which the tensor is alive within the range.
+        first = max(tensor.producer, layers.start)
+        last = min(max(tensor.last_use, tensor.producer) + 1, layers.stop)
         change[first - layers.start] += n_bytes
         change[max(last, stashed_until.get(index, last)) - layers.start] -= n_bytes
     alive = list(accumulate(change[:-1]))
     may_be_overwritten = tensors.difference(stashed_until)
-    for step, (index, cost) in enumerate(zip(range(*layers), costs, strict=True)):
-        if tensors.issuperset(graph.layers[index].outputs):
-            alive[step] -= _written_in_place(graph, index, cost, options, may_be_overwritten)
-            alive[step] -= _cast_away(graph, index, options, may_be_overwritten)
+    for step, (index, cost) in enumerate(zip(range(*layers), priced.costs, strict=True)):
+        if tensors.issuperset(priced.graph.layers[index].outputs):
+            alive[step] -= _overwritten_bytes(priced, index, cost, may_be_overwritten)
     return alive
 
 
@@ -369,34 +330,16 @@ def _passing_tensors(graph: LayerGraph, layers: LayerRange) -> set[int]:
     return passing
 
 
-def _span(tensor: Tensor, layers: LayerRange) -> tuple[int, int]:
-    """The half-open range of layers during which a tensor of the range is alive within it."""
-    return max(tensor.producer, layers.start), min(max(tensor.last_use, tensor.producer) + 1, layers.stop)
-
-
-def _written_in_place(
-    graph: LayerGraph, index: int, cost: OperatorCost, options: CompileOptions, may_be_overwritten: set[int]
-) -> int:
-    """Bytes that an elementwise layer saves by writing over an operand that it is the last to read."""
-    outputs = graph.layers[index].outputs
-    if cost.family is not Family.ELEMENTWISE or len(outputs) != 1:
-        return 0
-    n_bytes = graph.tensors[outputs[0]].n_bytes(options.batch_size, options.precision)
-    if n_bytes not in _dying_bytes(graph, index, options, may_be_overwritten):
-        return 0
-    return n_bytes
-
-
-def _cast_away(graph: LayerGraph, index: int, options: CompileOptions, may_be_overwritten: set[int]) -> int:
-    """Bytes that a product in fp8 saves: operands that it is the last to read are cast from fp16 before it runs."""
-    if options.precision is not Precision.FP8 or graph.layers[index].attribute("precision") != Precision.FP8:
-        return 0
-    return sum(n_bytes // 2 for n_bytes in _dying_bytes(graph, index, options, may_be_overwritten))
-
-
-def _dying_bytes(graph: LayerGraph, index: int, options: CompileOptions, may_be_overwritten: set[int]) -> Iterator[int]:
-    """Bytes of each input that a layer is the last to read, among those that may be overwritten."""
-    for read in graph.layers[index].inputs:
-        tensor = graph.tensors[read]
-        if tensor.last_use == index and read in may_be_overwritten:
-            yield tensor.n_bytes(options.batch_size, options.precision)
+def _overwritten_bytes(priced: PricedRange, index: int, cost: OperatorCost, may_be_overwritten: set[int]) -> int:
+    """Bytes that a layer saves by writing over operands that it is the last to read."""
+    layer = priced.graph.layers[index]
+    dying = [i for i in layer.inputs if priced.graph.tensors[i].last_use == index and i in may_be_overwritten]
+    saved_bytes = 0
+    if cost.family is Family.ELEMENTWISE and len(layer.outputs) == 1:
+        n_bytes = priced.n_bytes(layer.outputs[0])
+        if n_bytes in map(priced.n_bytes, dying):
+            saved_bytes += n_bytes
+    if priced.options.precision is Precision.FP8 and layer.attribute("precision") == Precision.FP8:
+        # A product in fp8 casts its operands from fp16 before it runs.
+        saved_bytes += sum(priced.n_bytes(i) // 2 for i in dying)
+    return saved_bytes

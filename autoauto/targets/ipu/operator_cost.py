@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import prod
 from typing import NamedTuple
 
 from autoauto.records.costs.options import CompileOptions
@@ -69,10 +68,7 @@ class Family(StrEnum):
 
 
 class Relayout(NamedTuple):
-    """Cycles to bring one operand, by its tensor index, into the layout that the layer reads.
-
-    They are not spent when the layer that wrote the operand wrote it in that layout.
-    """
+    """Cycles to bring one operand, by its tensor index, into the layout that is read, if it was written in another."""
 
     tensor: int
     cycles: int
@@ -86,11 +82,9 @@ class OperatorCost(NamedTuple):
         exchange_cycles: cycles of syncs and of bytes between tiles.
         compute_cycles: compute cycles of the fullest tile.
         codelets: vertices that it needs; equal names are stored once a tile.
-        n_tiles: tiles that compute.
         n_sources: tiles that the fullest tile receives from, over all exchanges.
         working_bytes: temporaries of the operator on all tiles.
         follows: the tensor whose layout the output keeps, -1 when the operator lays it out itself.
-        relayouts: relayouts of operands; a neighbour in the same program may make them needless.
         within_bound: False when a product was planned without the bound on temporaries.
         binding_below_bytes: any bound of so many bytes or more on the temporaries of a tile gives the same cost.
     """
@@ -259,9 +253,27 @@ class OperatorContext(NamedTuple):
         return self.integer("axis", default) % max(rank, 1)
 
 
-def size(shape: Shape) -> int:
-    """Elements of a shape; a scalar has one."""
-    return prod(shape)
+class PricedRange(NamedTuple):
+    """A range of layers with the cost of each, on a device and with the options that it is compiled for."""
+
+    graph: LayerGraph
+    layers: LayerRange
+    costs: Sequence[OperatorCost]
+    device: Device
+    options: CompileOptions
+
+    @property
+    def chosen(self) -> Sequence[Layer]:
+        """The layers of the range."""
+        return self.graph.layers[slice(*self.layers)]
+
+    def n_bytes(self, index: int) -> int:
+        """Bytes of a tensor by its index."""
+        return self.graph.tensors[index].n_bytes(self.options.batch_size, self.options.precision)
+
+    def stored_bytes(self, index: int) -> int:
+        """Bytes of a weight tensor by its index, as it is stored."""
+        return self.graph.tensors[index].stored_bytes(self.options.batch_size, self.options.precision)
 
 
 CostRule = Callable[[OperatorContext], OperatorCost]
@@ -280,7 +292,7 @@ _OUTSIDE = -1
 _WRITES_PANELS = frozenset({Family.PRODUCT, Family.POOL, Family.MOVE})
 
 
-def relayout_cycles(graph: LayerGraph, layers: LayerRange, costs: Sequence[OperatorCost]) -> list[int]:
+def relayout_cycles(priced: PricedRange) -> list[int]:
     """Cycles that each layer of the range spends on bringing operands into the layout that it reads.
 
     The maker of a layout is the last layer that chose it; layers that run in place pass it on:
@@ -292,6 +304,7 @@ def relayout_cycles(graph: LayerGraph, layers: LayerRange, costs: Sequence[Opera
     maker of its first operand. A maker saves its readers at most as many cycles as it takes itself, so that a range
     never gets cheaper by a layer more.
     """
+    graph, layers, costs, *_ = priced
     maker: dict[int, int] = {}
     left_cycles: dict[int, int] = {}
 
@@ -317,7 +330,6 @@ def relayout_cycles(graph: LayerGraph, layers: LayerRange, costs: Sequence[Opera
 
 
 def _suits(reader: OperatorCost, source: OperatorCost, same_maker: bool) -> bool:
-    """True if a layer reads what the layer `source` wrote without a relayout."""
     if reader.family is Family.ELEMENTWISE:
         return same_maker
     return source.family in _WRITES_PANELS

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import isinf
 from typing import ClassVar, Self
 
 from typing_extensions import override
 
 from autoauto.records.costs.options import CompileOptions, DeviceType, Session
 from autoauto.records.errors import BadInput, Mismatch
-from autoauto.records.hardware import Cluster, Device
+from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.knob import FRACTION_BY_DEVICE, Knob, numbers_by_device, text_by_device, whole
 
 POPLAR_MEMORY_PROPORTION = 0.6
@@ -72,11 +73,7 @@ class IpuSession(Session):
     @override
     def hardware(self, cluster: Cluster) -> Cluster:
         """The cluster without the io tiles, whose host links transfer while the other tiles compute."""
-        if not self.io_tiles:
-            return cluster
-        from autoauto.targets.ipu.io_tiles import with_io_tiles
-
-        return with_io_tiles(cluster, self.io_tiles)
+        return with_io_tiles(cluster, self.io_tiles) if self.io_tiles else cluster
 
     @property
     @override
@@ -125,3 +122,40 @@ def memory_proportion(options: CompileOptions) -> float:
     """The share of a tile's memory that temporaries of a matmul or convolution may take."""
     [proportion] = options.session.proportions if isinstance(options.session, IpuSession) else IpuSession().proportions
     return proportion
+
+
+def with_io_tiles(cluster: Cluster, n_io_tiles: int) -> Cluster:
+    """`cluster` with `n_io_tiles` of every device given to the host's transfers.
+
+    The other tiles compute while io tiles load the next micro-batch and store the last; then one exchange within the
+    device hands them over, at the rate of the io tiles. A period lasts at least as long as the host takes.
+
+    Raises:
+        BadInput: no tile is left to compute, there are no transfers with the host, or the devices are of several kinds:
+            then only a plan says which of them exchange with the host.
+    """
+    from autoauto.targets.ipu.kernels import EXCHANGE_BYTES_PER_CYCLE, SHORTEST_EXCHANGE_CYCLES, SYNC_CYCLES
+
+    if cluster.kinds:
+        raise BadInput(
+            f"io_tiles {n_io_tiles} needs devices in a given order, {cluster.name} has kinds of them; try --io-tiles 0"
+        )
+    first, last = cluster.devices[0], cluster.devices[-1]
+    fewest = min(cluster.devices, key=lambda device: device.n_tiles)
+    if n_io_tiles >= fewest.n_tiles:
+        raise BadInput(f"io_tiles must be below {fewest.n_tiles}, the tiles of a {fewest.name}, got {n_io_tiles}")
+    host_links = cluster.receive_links[0], cluster.send_links[-1]
+    if all(isinf(link.bytes_per_s) for link in host_links):
+        raise BadInput(f"io_tiles {n_io_tiles} exchange with the host, got synthetic data; leave one of them out")
+    devices: list[Device] = []
+    for device in cluster.devices:
+        memory_bytes = device.memory_bytes * (1 - n_io_tiles / device.n_tiles)
+        devices.append(replace(device, n_tiles=device.n_tiles - n_io_tiles, memory_bytes=memory_bytes))
+    idle_cycles, rate = SYNC_CYCLES + SHORTEST_EXCHANGE_CYCLES, n_io_tiles * EXCHANGE_BYTES_PER_CYCLE
+    return replace(
+        cluster,
+        devices=tuple(devices),
+        receive_links=(Link(rate * first.clock_hz, idle_cycles), *cluster.receive_links[1:]),
+        send_links=(*cluster.send_links[:-1], Link(rate * last.clock_hz, idle_cycles)),
+        overlapped_host_links=host_links,
+    )

@@ -30,26 +30,21 @@ from autoauto.targets.ipu.operator_cost import (
     CompilerSettings,
     OperatorContext,
     OperatorCost,
+    PricedRange,
     relayout_cycles,
 )
 from autoauto.targets.ipu.operators.backward import weight_update_cycles
 from autoauto.targets.ipu.operators.registry import forward_cost, prepare
 from autoauto.targets.ipu.session import IpuSession
 from autoauto.targets.ipu.step import Framework, step_overhead
-from autoauto.targets.ipu.training import NO_BACKWARD, backward_pass
+from autoauto.targets.ipu.training import BackwardPass, backward_pass
 
 VERSION = "ipu-12"
 
 
 @dataclass(frozen=True, slots=True)
 class IpuTarget:
-    """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs: no hardware, no SDK.
-
-    Attributes:
-        settings: of the compiler.
-        notes: what one should know about the prices of the model that it was opened for.
-        framework: runs steps of training.
-    """
+    """A cost model of Poplar's compiler for Mk2, Bow and C600 IPUs; `notes` say what to know of its prices."""
 
     settings: CompilerSettings = DEFAULT_SETTINGS
     notes: tuple[str, ...] = ()
@@ -84,12 +79,12 @@ class IpuTarget:
             OutOfMemory: there is more code than a tile can run, however much memory is left.
         """
         costs = operator_costs(graph, layers, device, options, self.settings)
-        after = NO_BACKWARD
+        priced = PricedRange(graph, layers, costs, device, options)
+        after = BackwardPass()
         if options.training:
-            after = backward_pass(graph, layers, costs, device, options, self.settings)
-        kinds = tuple(layer.kind for layer in graph.layers[slice(*layers)])
-        alive = live_bytes(graph, layers, costs, options, dict.fromkeys(after.stashed, layers.stop))
-        steps = _steps(graph, layers, costs, relayout_cycles(graph, layers, costs), alive, device.n_tiles)
+            after = backward_pass(priced, self.settings)
+        kinds = tuple(layer.kind for layer in priced.chosen)
+        steps = _steps(priced, live_bytes(priced, dict.fromkeys(after.stashed, layers.stop)))
         last_segment_cycles = 0
         if options.training:
             last_segment = chain.from_iterable(steps[after.again.last_segment - layers.start :])
@@ -99,11 +94,7 @@ class IpuTarget:
             steps=tuple(chain.from_iterable(steps)),
             backward_cycles=after.cycles,
             shared=shared_bytes((*kinds, *after.kinds), all_costs, device.n_tiles),
-            exclusive={
-                **program_bytes(all_costs),
-                **weight_bytes(graph, layers, costs, options, device.n_tiles),
-                **after.exclusive,
-            },
+            exclusive={**program_bytes(all_costs), **weight_bytes(priced), **after.exclusive},
             weight_cycles=after.weight_cycles,
             activation_bytes=after.activation_bytes,
             backward_temporary_bytes=after.temporary_bytes,
@@ -116,7 +107,7 @@ class IpuTarget:
         check_code(layers, memory_bytes, device)
         if options.training or sum(memory_bytes.values()) <= device.memory_bytes:
             return compiled
-        return _outline(graph, layers, costs, options, compiled, device)
+        return _outline(priced, compiled)
 
     def prepare(self, graphs: Iterable[LayerGraph], device: Device, options: CompileOptions) -> None:
         """Plan the products of the last layers of several models together."""
@@ -133,27 +124,19 @@ class IpuTarget:
         return step_overhead(self.framework, clock_hz, update)
 
 
-def _outline(
-    graph: LayerGraph,
-    layers: LayerRange,
-    costs: Sequence[OperatorCost],
-    options: CompileOptions,
-    compiled: CompiledRange,
-    device: Device,
-) -> CompiledRange:
+def _outline(priced: PricedRange, compiled: CompiledRange) -> CompiledRange:
     """A program that does not fit with one subgraph for equal layers: less code, but every call copies its weights.
 
     PopRT's benchmark of BERT-large turns this on (`enable_outlining` [poprt]). The saved bytes are a category of their
     own, below 0, so that the other categories stay the sums over layers.
     """
-    saved_bytes = outlined_bytes(graph, layers, costs, options)
+    saved_bytes = outlined_bytes(priced)
     if saved_bytes <= 0:
         return compiled
     steps = list(compiled.steps)
-    weights = outlined_weight_bytes(graph, layers, options)
-    for layer, n_bytes in zip(graph.layers[slice(*layers)], weights, strict=True):
+    for layer, n_bytes in zip(priced.chosen, outlined_weight_bytes(priced), strict=True):
         if n_bytes:
-            copy_cycles = round(float(copy(n_bytes / device.n_tiles)))
+            copy_cycles = round(float(copy(n_bytes / priced.device.n_tiles)))
             steps.append(ProgramStep(f"{layer.name}/copy", copy_cycles, 0))
     exclusive = {**compiled.exclusive, OUTLINED: -saved_bytes}
     return replace(compiled, steps=tuple(steps), exclusive=exclusive)
@@ -182,18 +165,10 @@ def operator_costs(
     return costs
 
 
-def _steps(
-    graph: LayerGraph,
-    layers: LayerRange,
-    costs: Sequence[OperatorCost],
-    relayouts: Sequence[int],
-    alive: Sequence[int],
-    n_tiles: int,
-) -> list[list[ProgramStep]]:
-    """The steps of every layer."""
+def _steps(priced: PricedRange, alive: Sequence[int]) -> list[list[ProgramStep]]:
     steps = []
-    for layer, cost, moved, n_bytes in zip(graph.layers[slice(*layers)], costs, relayouts, alive, strict=True):
-        temporary_bytes = n_bytes + working_bytes(cost, n_tiles)
+    for layer, cost, moved, n_bytes in zip(priced.chosen, priced.costs, relayout_cycles(priced), alive, strict=True):
+        temporary_bytes = n_bytes + working_bytes(cost, priced.device.n_tiles)
         parts = {"rearrange": moved, "exchange": cost.exchange_cycles, "compute": cost.compute_cycles}
         steps.append([ProgramStep(f"{layer.name}/{part}", n, temporary_bytes) for part, n in parts.items() if n])
     return steps

@@ -9,18 +9,22 @@ the last one: it computes the segment's activations, which stay until it has use
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from typing import NamedTuple
 
-from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import GRADIENT
 from autoauto.records.costs.stash import ActivationStash, stash_of
-from autoauto.records.hardware import Device
-from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.records.layers import LayerRange
 from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes, tensors_of, working_bytes
-from autoauto.targets.ipu.operator_cost import DEFAULT_SETTINGS, CompilerSettings, OperatorContext, OperatorCost
+from autoauto.targets.ipu.operator_cost import (
+    DEFAULT_SETTINGS,
+    CompilerSettings,
+    OperatorContext,
+    OperatorCost,
+    PricedRange,
+)
 from autoauto.targets.ipu.operators.backward import Gradients, backward, cycles, join
 
 
@@ -38,60 +42,40 @@ class Recomputation(NamedTuple):
     last_segment: int = 0
 
 
-NOTHING_AGAIN = Recomputation()
-
-
-def recomputation(
-    stash: ActivationStash,
-    layers: LayerRange,
-    costs: Sequence[OperatorCost],
-    backward_bytes: Sequence[int],
-    device: Device,
-    options: CompileOptions,
-) -> Recomputation:
-    """The memory of a range whose forward pass has these `costs`.
-
-    `backward_bytes` are in use while each layer runs backward, besides stashed activations.
-    """
-    graph, own = stash.passes.graph, stash.within(layers)
+def recomputation(priced: PricedRange, stash: ActivationStash, backward_bytes: Sequence[int]) -> Recomputation:
+    """The memory of a range; `backward_bytes` are in use while each layer runs backward, besides what is stashed."""
+    graph, layers, own = priced.graph, priced.layers, stash.within(priced.layers)
     stored = {index for index in tensors_of(graph, layers) if own.boundary(index) is not None}
     stashed_until: dict[int, int] = {}
     peak_bytes = 0
-    for segment in _segments(layers, own.checkpoints):
+    # The parts of the range between checkpoints, of which one may be its start.
+    for segment in map(LayerRange._make, pairwise(sorted({layers.start, *own.checkpoints, layers.stop}))):
         for index in range(*segment):
             stashed_until.update(dict.fromkeys(own.of_layer(index), segment.stop))
         # The backward pass of a segment holds the checkpoints before it, and what the segment has computed again.
-        checkpoint_bytes = _n_bytes(graph, (i for i in stored if graph.tensors[i].last_use < segment.start), options)
-        computed = accumulate(stash_bytes(own, segment, options))
+        before = (index for index in stored if graph.tensors[index].last_use < segment.start)
+        checkpoint_bytes = sum(map(priced.n_bytes, before))
+        computed = accumulate(stash_bytes(priced, own, segment))
         for index, computed_bytes in zip(range(*segment), computed, strict=True):
             layer_bytes = computed_bytes + backward_bytes[index - layers.start]
             peak_bytes = max(peak_bytes, checkpoint_bytes + layer_bytes)
     stashed_until.update(dict.fromkeys(stored, layers.stop))
-    for n_bytes, cost in zip(live_bytes(graph, layers, costs, options, stashed_until), costs, strict=True):
-        peak_bytes = max(peak_bytes, n_bytes + working_bytes(cost, device.n_tiles))
+    for n_bytes, cost in zip(live_bytes(priced, stashed_until), priced.costs, strict=True):
+        peak_bytes = max(peak_bytes, n_bytes + working_bytes(cost, priced.device.n_tiles))
     made = (index for index in stored if graph.tensors[index].producer >= layers.start)
     last_segment = max((layers.start, *own.checkpoints))
-    return Recomputation(_n_bytes(graph, made, options), peak_bytes, last_segment)
+    return Recomputation(sum(map(priced.n_bytes, made)), peak_bytes, last_segment)
 
 
-def stash_bytes(stash: ActivationStash, layers: LayerRange, options: CompileOptions) -> list[int]:
-    """Bytes of the activations that each layer stashes and no earlier layer of the range has stashed."""
+def stash_bytes(priced: PricedRange, stash: ActivationStash, layers: LayerRange) -> list[int]:
+    """Bytes of the activations that each of some layers stashes and no earlier one of them has stashed."""
     seen: set[int] = set()
     n_bytes = []
     for index in range(*layers):
         new = stash.of_layer(index) - seen
         seen |= new
-        n_bytes.append(_n_bytes(stash.passes.graph, new, options))
+        n_bytes.append(sum(map(priced.n_bytes, new)))
     return n_bytes
-
-
-def _segments(layers: LayerRange, chosen: Sequence[int]) -> list[LayerRange]:
-    """The parts of a range between checkpoints; a checkpoint may be its start."""
-    return [LayerRange(*ends) for ends in pairwise(sorted({layers.start, *chosen, layers.stop}))]
-
-
-def _n_bytes(graph: LayerGraph, tensors: Iterable[int], options: CompileOptions) -> int:
-    return sum(graph.tensors[index].n_bytes(options.batch_size, options.precision) for index in tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +84,9 @@ class BackwardPass:
 
     Attributes:
         costs, kinds: the passes over data, and the kind of each.
-        cycles: of all passes.
         weight_cycles: of the passes that make the gradients of parameters.
         stashed: indices of the activations that it reads.
-        activation_bytes: the bytes of `stashed`.
         temporary_bytes: the peak of stashed activations, gradients of activations, and working memory.
-        again: the memory where the range computes its forward pass again.
         exclusive: bytes of the gradients of parameters, to which every micro-batch adds.
     """
 
@@ -116,26 +97,17 @@ class BackwardPass:
     stashed: frozenset[int] = frozenset()
     activation_bytes: int = 0
     temporary_bytes: int = 0
-    again: Recomputation = NOTHING_AGAIN
+    again: Recomputation = field(default_factory=Recomputation)
     exclusive: Mapping[str, int] = field(default_factory=dict)
 
 
-NO_BACKWARD = BackwardPass()
-
-
-def backward_pass(
-    graph: LayerGraph,
-    layers: LayerRange,
-    costs: Sequence[OperatorCost],
-    device: Device,
-    options: CompileOptions,
-    settings: CompilerSettings = DEFAULT_SETTINGS,
-) -> BackwardPass:
-    """The backward pass of a range whose forward pass has these `costs`."""
+def backward_pass(priced: PricedRange, settings: CompilerSettings = DEFAULT_SETTINGS) -> BackwardPass:
+    """The backward pass of a range."""
+    graph, layers, _, device, options = priced
     stash = stash_of(graph, options)
     passes = stash.passes
     made, kinds = [], []
-    working = live_gradient_bytes(graph, layers, costs, options, passes)  # by layer; scratch of its passes is added
+    working = live_gradient_bytes(priced, passes)  # by layer; scratch of its passes is added
     stashed: set[int] = set()
     parameters: set[int] = set()
     for step, index in enumerate(range(*layers)):
@@ -150,7 +122,7 @@ def backward_pass(
         stashed |= stash.of_layer(index)
         parameters.update(passes.parameters(layer))
     all_made = join(*made)
-    new_bytes = stash_bytes(stash, layers, options)
+    new_bytes = stash_bytes(priced, stash, layers)
     return BackwardPass(
         costs=tuple(chain.from_iterable(gradients.costs for gradients in made)),
         kinds=tuple(kinds),
@@ -159,6 +131,6 @@ def backward_pass(
         stashed=frozenset(stashed),
         activation_bytes=sum(new_bytes),
         temporary_bytes=max(map(sum, zip(accumulate(new_bytes), working, strict=True))),
-        again=recomputation(stash, layers, costs, working, device, options),
+        again=recomputation(priced, stash, working),
         exclusive={GRADIENT: sum(graph.tensors[index].n_bytes(1, options.precision) for index in parameters)},
     )

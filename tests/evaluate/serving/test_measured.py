@@ -91,9 +91,9 @@ def test_factors_are_those_of_the_rows_of_the_model_whatever_it_is_called(tmp_pa
     others = [line.format(name, 9.0) for name in ("larger", "unknown")]
     calibration = calibration_of(written(tmp_path / "rows.csv", *lines, *others), QWEN_8B, read).calibration
     assert list(calibration.factors) == [GROUP]
-    assert calibration.tpot(GROUP).n_rows == 2
-    assert 1.05 < calibration.tpot(GROUP).factor < 1.2
-    assert calibration.ttft(GROUP).n_rows == 0
+    assert calibration.of(GROUP).tpot.n_rows == 2
+    assert 1.05 < calibration.of(GROUP).tpot.factor < 1.2
+    assert calibration.of(GROUP).ttft.n_rows == 0
 
 
 @pytest.mark.usefixtures("package")
@@ -102,7 +102,7 @@ def test_throughput_gives_the_time_between_tokens_where_that_was_not_measured(tm
     rates = forecast_of(row(tmp_path / "one.csv", line.format(1, "")), QWEN_8B)
     by_time = written(tmp_path / "a.csv", line.format(rates.tpot_s.item() * 1.25, ""))
     by_tokens = written(tmp_path / "b.csv", line.format("", rates.tokens_per_s.item() / 1.25))
-    factors = [calibration_of(path, QWEN_8B, read).calibration.tpot(GROUP).factor for path in (by_time, by_tokens)]
+    factors = [calibration_of(path, QWEN_8B, read).calibration.of(GROUP).tpot.factor for path in (by_time, by_tokens)]
     assert factors[0] == pytest.approx(factors[1])
     assert factors[0] > 1.05
 

@@ -191,7 +191,7 @@ def test_measured_rows_multiply_forecasts_and_narrow_their_intervals(flow: Flow,
     slow = calibrated(rows(tmp_path / "rows.csv", model, 2 * (plain.tokens.tpot_s or 0)), model)
     target = slow.target
     assert isinstance(target, GpuTarget)
-    factor = target.calibration.tpot(Group("small", "vllm", "h100_sxm", "bf16")).factor
+    factor = target.calibration.of(Group("small", "vllm", "h100_sxm", "bf16")).tpot.factor
     assert 1.7 < factor < 2.0
     for knobs in (serving(1, 64), serving(2, 8, 2)):
         before, after = flow.forecast(knobs), slow.forecast(knobs)

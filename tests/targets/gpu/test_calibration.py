@@ -16,7 +16,7 @@ GROUP = Group("model", "vllm", "h100_sxm", "fp8")
 
 
 def test_nothing_measured_changes_nothing_and_says_how_uncertain_it_is() -> None:
-    factor = fit([]).tpot(GROUP)
+    factor = fit([]).of(GROUP).tpot
     assert (factor.factor, factor.n_rows) == (1.0, 0)
     assert factor.low < 1 < factor.high
 
@@ -35,9 +35,9 @@ def test_one_failed_measurement_does_not_move_it() -> None:
 def test_groups_have_factors_of_their_own() -> None:
     other = GROUP._replace(engine="trtllm")
     calibration = fit([Ratio(GROUP, 1.2, 2.0), Ratio(other, 0.8, 0.5)])
-    assert calibration.tpot(GROUP).factor > 1 > calibration.tpot(other).factor
-    assert calibration.ttft(GROUP).factor > 1 > calibration.ttft(other).factor
-    assert calibration.tpot(GROUP._replace(system="l40s")).factor == 1.0
+    assert calibration.of(GROUP).tpot.factor > 1 > calibration.of(other).tpot.factor
+    assert calibration.of(GROUP).ttft.factor > 1 > calibration.of(other).ttft.factor
+    assert calibration.of(GROUP._replace(system="l40s")).tpot.factor == 1.0
 
 
 def test_a_group_far_from_1_is_taken_as_measured_and_one_near_1_is_pulled_to_it() -> None:

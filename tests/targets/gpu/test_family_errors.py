@@ -83,7 +83,7 @@ def test_rows_of_a_user_move_the_factor_of_a_family() -> None:
     key = next(key for key, errors in error_table().items() if key.system and errors.factor > 1.1)
     group = Group("model", key.engine, key.system, key.precision, key.family)
     ours = unmeasured(key).tpot
-    theirs = fit([Ratio(group, 1.1 * ours.factor, None)] * 50).tpot(group)
+    theirs = fit([Ratio(group, 1.1 * ours.factor, None)] * 50).of(group).tpot
     assert ours.factor < theirs.factor < 1.1 * ours.factor
     assert theirs.high / theirs.low < ours.high / ours.low
 

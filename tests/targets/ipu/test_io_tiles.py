@@ -9,8 +9,7 @@ import pytest
 from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.hardware import Cluster
 from autoauto.targets.clusters import load_cluster
-from autoauto.targets.ipu.io_tiles import with_io_tiles
-from autoauto.targets.ipu.session import IpuSession
+from autoauto.targets.ipu.session import IpuSession, with_io_tiles
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from typing import Any
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
-from autoauto.targets.ipu.operator_cost import relayout_cycles
+from autoauto.targets.ipu.operator_cost import PricedRange, relayout_cycles
 from autoauto.targets.ipu.target import operator_costs
 
 SHAPE, WEIGHT = (1, 64, 28, 28), (64, 64, 3, 3)
@@ -13,7 +13,7 @@ X = "x:1x64x28x28"
 
 def charged(graph: LayerGraph, device: Device, options: CompileOptions, start: int = 0) -> list[int]:
     layers = LayerRange(start, len(graph))
-    return relayout_cycles(graph, layers, operator_costs(graph, layers, device, options))
+    return relayout_cycles(PricedRange(graph, layers, operator_costs(graph, layers, device, options), device, options))
 
 
 def test_a_convolution_needs_no_relayout_after_a_convolution(

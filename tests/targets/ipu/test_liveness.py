@@ -5,6 +5,7 @@ from autoauto.records.costs.options import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange, derivative
 from autoauto.targets.ipu.memory import live_bytes, live_gradient_bytes
+from autoauto.targets.ipu.operator_cost import PricedRange
 from autoauto.targets.ipu.target import operator_costs
 
 SHAPE, WEIGHT = (1, 64, 8, 8), (64, 64, 1, 1)
@@ -13,7 +14,8 @@ X, SIZE = "x:1x64x8x8", 64 * 8 * 8 * 2
 
 def alive(graph: LayerGraph, device: Device, options: CompileOptions, start: int, stop: int) -> list[float]:
     layers = LayerRange(start, stop)
-    return [n / SIZE for n in live_bytes(graph, layers, operator_costs(graph, layers, device, options), options)]
+    priced = PricedRange(graph, layers, operator_costs(graph, layers, device, options), device, options)
+    return [n / SIZE for n in live_bytes(priced)]
 
 
 def test_tensors_live_from_the_layer_that_writes_them_to_the_last_reader(
@@ -70,9 +72,10 @@ def test_stashed_tensors_live_to_the_end_and_are_not_overwritten(
     layers, chosen = LayerRange(0, 4), options()
     costs = operator_costs(graph, layers, device, chosen)
     stashed = {layer.inputs[0] for layer in graph.layers[:3]}
-    alive_bytes = live_bytes(graph, layers, costs, chosen, dict.fromkeys(stashed, 4))
+    priced = PricedRange(graph, layers, costs, device, chosen)
+    alive_bytes = live_bytes(priced, dict.fromkeys(stashed, 4))
     assert [n / SIZE for n in alive_bytes] == [2, 3, 4, 4]  # x a, x a b, x a b c, d over c
-    assert [n / SIZE for n in live_bytes(graph, layers, costs, chosen)] == [2, 1, 2, 1]
+    assert [n / SIZE for n in live_bytes(priced)] == [2, 1, 2, 1]
 
 
 def test_gradients_live_during_the_same_layers_as_their_tensors(
@@ -88,5 +91,5 @@ def test_gradients_live_during_the_same_layers_as_their_tensors(
     )
     layers, chosen = LayerRange(0, 4), options()
     costs = operator_costs(graph, layers, device, chosen)
-    alive_bytes = live_gradient_bytes(graph, layers, costs, chosen, derivative(graph))
+    alive_bytes = live_gradient_bytes(PricedRange(graph, layers, costs, device, chosen), derivative(graph))
     assert [n / SIZE for n in alive_bytes] == [1, 2, 2, 2]

@@ -11,6 +11,7 @@ from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
 from autoauto.records.units import Precision
 from autoauto.targets.ipu.memory import check_code, program_bytes, shared_bytes, weight_bytes
+from autoauto.targets.ipu.operator_cost import PricedRange
 from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
 X, SHAPE = "x:1x128x1024", (1, 128, 1024)
@@ -21,7 +22,7 @@ def memory(graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[
     layers = LayerRange(0, len(graph))
     costs = operator_costs(graph, layers, device, options)
     shared = shared_bytes([layer.kind for layer in graph.layers], costs, device.n_tiles)
-    return shared, program_bytes(costs) | weight_bytes(graph, layers, costs, options, device.n_tiles)
+    return shared, program_bytes(costs) | weight_bytes(PricedRange(graph, layers, costs, device, options))
 
 
 def test_equal_codelets_are_stored_once(graph_of: Any, node: Any, device: Device, options: Options) -> None:

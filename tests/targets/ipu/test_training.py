@@ -6,8 +6,9 @@ import pytest
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
+from autoauto.targets.ipu.operator_cost import PricedRange
 from autoauto.targets.ipu.target import operator_costs
-from autoauto.targets.ipu.training import NO_BACKWARD, BackwardPass, backward_pass
+from autoauto.targets.ipu.training import BackwardPass, backward_pass
 
 SHAPE, WEIGHT = (1, 64, 8, 8), (64, 64, 1, 1)
 X, SIZE = "x:1x64x8x8", 64 * 8 * 8 * 2
@@ -36,7 +37,8 @@ def run(graph: LayerGraph, device: Device, options: Callable[..., CompileOptions
 
     def make(start: int, stop: int, batch_size: int = 1) -> BackwardPass:
         layers, chosen = LayerRange(start, stop), options(batch_size, training=True)
-        return backward_pass(graph, layers, operator_costs(graph, layers, device, chosen), device, chosen)
+        costs = operator_costs(graph, layers, device, chosen)
+        return backward_pass(PricedRange(graph, layers, costs, device, chosen))
 
     return make
 
@@ -70,7 +72,7 @@ def test_cycles_of_parts_are_those_of_the_whole(run: Run) -> None:
 
 
 def test_inference_has_none() -> None:
-    assert (NO_BACKWARD.costs, NO_BACKWARD.cycles, NO_BACKWARD.stashed, NO_BACKWARD.exclusive) == (
+    assert (BackwardPass().costs, BackwardPass().cycles, BackwardPass().stashed, BackwardPass().exclusive) == (
         (),
         0,
         frozenset(),

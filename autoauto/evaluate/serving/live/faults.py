@@ -20,13 +20,7 @@ N_ALIKE = 2
 
 
 class Fault(NamedTuple):
-    """A configuration whose server failed.
-
-    Attributes:
-        knobs: the configuration.
-        reason: in the words of the engine's log.
-        needed_bytes: by the estimate, if it ran out of memory; else None.
-    """
+    """A configuration whose server failed, and what it needs by the estimate, if it ran out of memory."""
 
     knobs: Knobs
     reason: str
@@ -34,11 +28,7 @@ class Fault(NamedTuple):
 
 
 class Faults:
-    """The rules that a search has learned.
-
-    Args:
-        needed_bytes: what all servers of a configuration need, by the estimate.
-    """
+    """The rules that a search has learned; `needed_bytes` estimates what all servers of a configuration need."""
 
     def __init__(self, needed_bytes: Callable[[Knobs], int]) -> None:
         self._needed_bytes = needed_bytes
@@ -55,11 +45,7 @@ class Faults:
         self._working |= knobs.values.items()
 
     def check(self, knobs: Knobs) -> None:
-        """Refuse what will fail by a rule.
-
-        Raises:
-            Infeasible, Unsupported: it will.
-        """
+        """Refuse, as Infeasible or Unsupported, what will fail by a rule."""
         for fault in self._faults.values():
             if fault.knobs == knobs:
                 continue  # one that is asked for again is tried again
@@ -71,7 +57,6 @@ class Faults:
                 raise Infeasible(reason, excess_bytes)
 
     def _check_blamed(self, fault: Fault, knobs: Knobs) -> None:
-        """Refuse a configuration that has what is to blame for a fault."""
         if not self._working:
             alike = [each for each in self._faults.values() if _words(each.reason) == _words(fault.reason)]
             if len(alike) >= N_ALIKE:
@@ -83,7 +68,6 @@ class Faults:
 
 
 def _text(fault: Fault, values: Set[tuple[str, Any]]) -> str:
-    """Some of the values of a configuration, in its order."""
     return ", ".join(f"{name} {value}" for name, value in fault.knobs.values.items() if (name, value) in values)
 
 

@@ -32,14 +32,7 @@ from autoauto.space.trial import Status, Trial, unfit_trial
 
 
 class LiveFlow(ModeFlow):
-    """The `ModeFlow` of generation on servers of this machine.
-
-    The same number of clients sends requests to all configurations, whatever their slots.
-
-    Args:
-        setting: of the search.
-        target: starts servers.
-    """
+    """The `ModeFlow` of generation on servers of this machine; as many clients ask all, whatever their slots."""
 
     def __init__(self, setting: Setting, target: RunsServers) -> None:
         self.setting, self._target = setting, target
@@ -76,11 +69,7 @@ class LiveFlow(ModeFlow):
 
     @override
     def best_plan(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
-        """All layers in one stage.
-
-        Raises:
-            Infeasible: it does not run, by the forecast.
-        """
+        """All layers in one stage; raises Infeasible if it does not run, by the forecast."""
         trial = self.forecast(knobs)
         if not isinstance(trial.measured, Plan):
             raise Infeasible(trial.reason, trial.excess_bytes)
@@ -93,7 +82,6 @@ class LiveFlow(ModeFlow):
 
     @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Mean steps of all slots."""
         return timeline_of(knobs.step, plan)
 
     @override
@@ -113,13 +101,7 @@ class LiveFlow(ModeFlow):
         return self._trial(knobs, tokens, best.latency_s, Origin.MEASURED)
 
     def _check(self, knobs: Knobs) -> None:
-        """Refuse what cannot run, or will fail as others did.
-
-        Raises:
-            Unsupported: a server is a pipeline, has no client, or has slots for its share of the clients and not for
-                all; or a request is longer than the model's sequences.
-            Infeasible: the memory of the machine does not suffice.
-        """
+        """Refuse what cannot run, or will fail as others did."""
         requests, longest = requests_of(knobs), self._target.decoder.checkpoint.max_length
         n_clients, n_own = self._target.n_clients, shared_out(self._target.n_clients, knobs.replicas, 0)
         if knobs.n_ipu > 1:
@@ -142,11 +124,9 @@ class LiveFlow(ModeFlow):
         self._references.faults.check(knobs)
 
     def _memory(self, knobs: Knobs) -> dict[str, int]:
-        """Estimated bytes of one server, by category."""
         return self._target.memory_bytes(knobs.session, knobs.batch_size, requests_of(knobs))
 
     def _needed_bytes(self, knobs: Knobs) -> int:
-        """Estimated bytes of all servers of a configuration."""
         return knobs.replicas * sum(self._memory(knobs).values())
 
     @property
@@ -163,18 +143,17 @@ class LiveFlow(ModeFlow):
     def _trial(self, knobs: Knobs, tokens: TokenResult, latency_s: float, origin: Origin) -> Trial:
         plan = self._plan(knobs, knobs.replicas * knobs.batch_size / tokens.tokens_per_s)
         cache_bytes = self._memory(knobs)["KV cache"]
+        estimated_per_s = tokens.tokens_per_s
+        if origin is not Origin.ESTIMATED:
+            fit = self._references.of(knobs).fit
+            estimated_per_s = fit.tokens_per_s(self._references.n_in_flight(knobs))
         result = Result(
             samples_per_s=tokens.tokens_per_s,
-            estimated_samples_per_s=self._estimated(knobs, tokens, origin),
+            estimated_samples_per_s=estimated_per_s,
             latency_s=latency_s,
             of_mode=replace(tokens, kv_cache_bytes=cache_bytes),
         )
         return trial_on(self.setting, knobs, plan, plan, result, origin)
-
-    def _estimated(self, knobs: Knobs, tokens: TokenResult, origin: Origin) -> float:
-        if origin is Origin.ESTIMATED:
-            return tokens.tokens_per_s
-        return self._references.of(knobs).fit.tokens_per_s(self._references.n_in_flight(knobs))
 
     def _unfit(self, knobs: Knobs, failure: DoesNotFit, plan: Plan | None = None) -> Trial:
         return unfit_trial(knobs, failure, self._machine_bytes // knobs.replicas, plan)

@@ -45,17 +45,9 @@ class LoadReading(NamedTuple):
 
 @dataclass(slots=True)
 class Readings:
-    """The loads of one configuration.
-
-    Attributes:
-        readings: in their order.
-    """
+    """The loads of one configuration."""
 
     readings: list[LoadReading] = field(default_factory=list)
-
-    def add(self, reading: LoadReading) -> None:
-        """Add a load."""
-        self.readings.append(reading)
 
     @property
     def cpu_s(self) -> float:
@@ -86,13 +78,7 @@ class Readings:
 
 
 class StepFit(NamedTuple):
-    """The CPU time of a step that gives a token of every sequence, its share of their prompts included.
-
-    Attributes:
-        fixed_s: of every step.
-        each_s: of every sequence.
-        cores: that all servers have.
-    """
+    """CPU time of a step that gives a token of every sequence: fixed, and of each with its share of prompts."""
 
     fixed_s: float
     each_s: float

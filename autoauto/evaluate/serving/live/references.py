@@ -42,16 +42,7 @@ class ReferenceScale(NamedTuple):
 
 @dataclass(slots=True)
 class Reference:
-    """A configuration with which others are compared.
-
-    Attributes:
-        knobs: of it.
-        group: its servers, which may have been closed to make room.
-        readings: of its loads.
-        tokens_per_s: as first measured, so that all that is compared with it has one scale.
-        single_tokens_per_s: of one client a server, for each.
-        fit: of its steps.
-    """
+    """A configuration with which others are compared, by the rate that was first measured; it may be closed."""
 
     knobs: Knobs
     group: ServerGroup
@@ -64,15 +55,8 @@ class Reference:
 class References:
     """The references of all configurations, one for every `Session.common` and number of replicas.
 
-    They run until this is no longer used, or memory lacks.
-
-    Args:
-        target: starts servers.
-        needed_bytes: what all servers of a configuration need, by the estimate.
-        machine_bytes: the memory of the machine.
-
-    Attributes:
-        faults: what servers that failed say of others.
+    They run until this is no longer used, or memory lacks, of which all servers of a configuration need `needed_bytes`
+    by the estimate. `faults` are what servers that failed say of others.
     """
 
     def __init__(self, target: RunsServers, needed_bytes: Callable[[Knobs], int], machine_bytes: int) -> None:
@@ -93,11 +77,7 @@ class References:
         return min(knobs.batch_size, shared_out(self._n_clients, knobs.replicas, 0))
 
     def of(self, knobs: Knobs) -> Reference:
-        """The configuration with which those of the same replicas, threads and requests are compared.
-
-        Raises:
-            OutOfMemory, Unsupported: it does not come up, or its requests fail.
-        """
+        """The reference of the same replicas, threads and requests; raises as `ServerGroup` and its `load`."""
         scale = _scale(knobs)
         if scale not in self._references:
             try:
@@ -118,11 +98,7 @@ class References:
         return reference.group
 
     def _started(self, knobs: Knobs, beside: Reference | None = None) -> ServerGroup:
-        """The servers of a configuration; references but one end where memory would lack.
-
-        Raises:
-            OutOfMemory, Unsupported: one does not come up, which a rule then knows.
-        """
+        """The servers of a configuration; references but one end where memory would lack."""
         running = [each for each in self._references.values() if isinstance(each, Reference) and each is not beside]
         needed_bytes = self._needed_bytes(knobs)
         if beside is not None:
@@ -167,20 +143,29 @@ class References:
 
     def _measured_reference(self, knobs: Knobs, group: ServerGroup, known: Trial | None) -> Reference:
         single = Readings()
-        single.add(group.load(knobs.replicas))
-        single_tokens_per_s = self._checked_hopeful(knobs, single)
+        single.readings.append(group.load(knobs.replicas))
+        running = [each for each in self._references.values() if isinstance(each, Reference)]
+        most = max((each.single_tokens_per_s for each in running), default=0.0)
+        single_tokens_per_s = single.best.tokens_per_s / knobs.replicas
+        if single_tokens_per_s < HOPELESS * most:  # further loads would take minutes
+            raise Infeasible(
+                "threads wait for each other on this machine: a server on "
+                f"{knobs.session.group_size} cores gives one client {single_tokens_per_s:.3g} tokens/s, with other "
+                f"threads {most:.3g}; try it on an idle machine",
+                0,
+            )
         group.warm_up(self._n_clients)
         for _ in range(N_SINGLE):
-            single.add(group.load(knobs.replicas))
-        first = next((each for each in self._references.values() if isinstance(each, Reference)), None)
+            single.readings.append(group.load(knobs.replicas))
         if known is not None:
             # The rate of an earlier search is the scale, so no other reference is needed.
             (readings,) = self._in_turns(group)
             rate = known.tokens.tokens_per_s
-        elif first is None:
+        elif not running:
             (readings,) = self._in_turns(group)
             rate = readings.best.tokens_per_s
         else:
+            first = running[0]
             other, readings = self._in_turns(self._up(first), group)
             rate = first.tokens_per_s * readings.best.tokens_per_s / other.best.tokens_per_s
         n_sequences = self.n_in_flight(knobs)
@@ -196,32 +181,11 @@ class References:
         start_s = perf_counter()
         while goes_on(every, start_s):
             for group, readings in zip(groups, every, strict=True):
-                readings.add(group.load(self._n_clients))
+                readings.readings.append(group.load(self._n_clients))
         return every
 
-    def _checked_hopeful(self, knobs: Knobs, single: Readings) -> float:
-        """Tokens/s of one client; threads are refused that wait for each other: their loads would take minutes.
-
-        Raises:
-            Infeasible: one client gets much less than from other threads.
-        """
-        known = [each.single_tokens_per_s for each in self._references.values() if isinstance(each, Reference)]
-        most, own = max(known, default=0.0), single.best.tokens_per_s / knobs.replicas
-        if own < HOPELESS * most:
-            raise Infeasible(
-                "threads wait for each other on this machine: a server on "
-                f"{knobs.session.group_size} cores gives one client {own:.3g} tokens/s, with other threads "
-                f"{most:.3g}; try it on an idle machine",
-                0,
-            )
-        return own
-
     def measured(self, knobs: Knobs) -> tuple[float, LoadReading]:
-        """Tokens/s of a configuration, and its least disturbed load.
-
-        Raises:
-            OutOfMemory, Unsupported: it does not come up, or its requests fail.
-        """
+        """Tokens/s of a configuration, and its least disturbed load; raises as `of`."""
         reference = self.of(knobs)
         if knobs == reference.knobs:
             return reference.tokens_per_s, reference.readings.best
@@ -242,7 +206,6 @@ def _scale(knobs: Knobs) -> ReferenceScale:
 
 
 def _close_all(references: dict[ReferenceScale, Reference | DoesNotFit]) -> None:
-    """End all servers."""
     for reference in references.values():
         if isinstance(reference, Reference):
             reference.group.close()

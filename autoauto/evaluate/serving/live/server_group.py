@@ -28,12 +28,7 @@ _EXTRA: Mapping[str, object] = {"cache_prompt": False}
 
 
 class ServerGroup:
-    """The servers of a configuration; a context in which they run.
-
-    Args:
-        target: starts them.
-        knobs: the configuration: its replicas are as many servers, each on cores of its own.
-        requests: for which they have room.
+    """The servers of a configuration, one a replica on cores of its own; a context in which they run.
 
     Raises:
         OutOfMemory, Unsupported: one of them does not come up.
@@ -101,7 +96,6 @@ class ServerGroup:
         )
 
     def _all_measured(self, n_clients: int, output_tokens: int) -> list[TokenMeasurement]:
-        """Put loads on all servers at the same time, and return the measurement of each."""
         n_servers = len(self._servers)
         loads: list[Future[TokenMeasurement]] = []
         with ThreadPoolExecutor(n_servers) as threads:
@@ -117,7 +111,6 @@ class ServerGroup:
                 raise
 
     def _measured(self, server: LiveServer, n_clients: int, output_tokens: int, seed: int) -> TokenMeasurement:
-        """Put a load on one server, and return what its clients measured."""
         load = TokenLoad(
             n_clients=n_clients,
             input_tokens=self._requests.input_tokens,

@@ -11,7 +11,6 @@ import numpy as np
 from autoauto.evaluate.serving.fixed import FixedReplicas
 from autoauto.evaluate.serving.pools.rates import PrefillRates, queue_s, transfer_s
 from autoauto.evaluate.serving.rates import Rates
-from autoauto.records.hardware import Link
 from autoauto.targets.gpu.systems import system_named
 
 _N_HALVINGS = 40
@@ -20,13 +19,7 @@ _N_SIZES = 96
 
 
 class FixedPools(NamedTuple):
-    """Prefill workers and decode replicas on GPUs of one system.
-
-    Attributes:
-        prefill: the workers, whose requests have answers of one token.
-        decode: the replicas, whose requests have prompts that are cached.
-        n_prompts: that a worker computes at a time.
-    """
+    """Prefill workers, whose answers have one token, and replicas, whose prompts are cached, on GPUs of one system."""
 
     prefill: FixedReplicas
     decode: FixedReplicas
@@ -43,20 +36,6 @@ class FixedPools(NamedTuple):
     def n_gpus(self) -> int:
         """GPUs of both pools."""
         return self.prefill.n_gpus + self.decode.n_gpus
-
-    @property
-    def link(self) -> Link:
-        """Between a GPU of a worker and one of a replica."""
-        system = system_named(self.decode.serving.system)
-        return system.link(same_node=self.n_gpus <= system.n_gpus_per_node)
-
-    @property
-    def transfer_s(self) -> float:
-        """Seconds in which the keys and values of a prompt move from a worker to a replica."""
-        decoder, n_tokens = self.decode.decoder, self.decode.requests.input_tokens
-        return transfer_s(
-            decoder, self.prefill.serving, self.decode.serving, len(self.decode.n_blocks), n_tokens, self.link
-        )
 
     def prefill_rates(self) -> PrefillRates:
         """The rates of the workers; raises as `layer_costs`."""
@@ -77,7 +56,11 @@ class FixedPools(NamedTuple):
         self.prefill.check_holds(self.n_prompts)
         most = min(self.decode.check_holds(), -(-n_clients // n_pipelines))
         sizes = np.unique(np.geomspace(1, most, _N_SIZES).round().astype(np.int64))
-        tpot_s, moved_s = self.decode.rates(sizes).tpot_s, self.transfer_s
+        system, decoding = system_named(self.decode.serving.system), self.decode.serving
+        link = system.link(same_node=self.n_gpus <= system.n_gpus_per_node)
+        n_tokens, n_stages = self.decode.requests.input_tokens, len(self.decode.n_blocks)
+        moved_s = transfer_s(self.decode.decoder, self.prefill.serving, decoding, n_stages, n_tokens, link)
+        tpot_s = self.decode.rates(sizes).tpot_s
         n_between = max(1, self.decode.requests.output_tokens - 1)
 
         def at(n_decoding: float) -> tuple[float, float, float]:
@@ -100,11 +83,10 @@ class FixedPools(NamedTuple):
         per_s, between_s, _ = at(low)
         first_wave_s = n_clients / prefill.requests_per_s / 2 + self.prefill.arrivals.warm_up_s
         first_s = (n_clients - low) / per_s + first_wave_s / self.prefill.arrivals.n_waves
-        n_tokens, n_stages = self.decode.requests.output_tokens, len(self.decode.n_blocks)
         return Rates(
             period_s=np.atleast_1d(between_s / n_stages),
             tpot_s=np.atleast_1d(between_s),
             ttft_s=np.atleast_1d(first_s),
-            tokens_per_s=np.atleast_1d(per_s * n_tokens),
+            tokens_per_s=np.atleast_1d(per_s * self.decode.requests.output_tokens),
             requests_per_s=np.atleast_1d(per_s),
         )

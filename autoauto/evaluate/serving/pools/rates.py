@@ -1,4 +1,4 @@
-"""What a pool of prefill workers and one of decode replicas give together: `matched`, `queue_s`, `transfer_s`.
+"""What a pool of prefill workers and one of decode replicas give together: `queue_s`, `transfer_s`.
 
     requests --> | prefill worker | --> KV cache of the prompt --> | decode replica | --> answers
                  | prefill worker |     over a link                | decode replica |
@@ -32,8 +32,6 @@ class PrefillRates(NamedTuple):
     """The rates of all prefill workers.
 
     Attributes:
-        n_workers: how many there are.
-        requests_per_s: of all of them.
         prompt_s: from a request to its first token where no other waits, with what the host does once a request.
         batch_s: that a worker computes a batch of prompts.
     """
@@ -42,35 +40,6 @@ class PrefillRates(NamedTuple):
     requests_per_s: float
     prompt_s: float
     batch_s: float
-
-
-class Matched(NamedTuple):
-    """The rates of two pools together, arrays of the shape of the rates of the decode pool.
-
-    Attributes:
-        requests_per_s: answers.
-        ttft_s: from a request to its first token.
-        busy_share: of the time in which prefill workers compute.
-    """
-
-    requests_per_s: FloatArray
-    ttft_s: FloatArray
-    busy_share: FloatArray
-
-
-def matched(prefill: PrefillRates, decode_per_s: FloatArray, step_s: FloatArray, transfer_s: float) -> Matched:
-    """Match the rates of two pools.
-
-    Args:
-        prefill: the pool of prompts.
-        decode_per_s: answers a second of the decode pool.
-        step_s: between two tokens of an answer.
-        transfer_s: of the keys and values of a prompt.
-    """
-    rate = np.minimum(decode_per_s, prefill.requests_per_s)
-    busy = rate / prefill.requests_per_s
-    waits = queue_s(prefill.batch_s, prefill.n_workers, busy)
-    return Matched(rate, prefill.prompt_s + waits + transfer_s + step_s, busy)
 
 
 def queue_s(service_s: float, n_servers: int, busy_share: FloatArray) -> FloatArray:
@@ -92,13 +61,6 @@ def transfer_s(decoder: Decoder, prefill: Serving, decode: Serving, n_stages: in
     Every GPU sends and receives over a link of its own, all at the same time, and those that have the most take the
     longest: where groups are larger than there are heads of keys and values, or where they are latent vectors, GPUs
     have copies.
-
-    Args:
-        decoder: of which they are.
-        prefill, decode: how the two serve it.
-        n_stages: of a decode replica, each of which has the blocks of its own.
-        n_tokens: of the prompt.
-        link: of a GPU of the one to one of the other.
     """
     sent = prompt_bytes(decoder, prefill, n_tokens)
     received = prompt_bytes(decoder, decode, n_tokens) / n_stages

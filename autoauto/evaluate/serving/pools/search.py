@@ -41,6 +41,8 @@ PREFILL_BATCHES = (1, 2, 4, 8)
 """Prompts of a rank of a prefill worker that are tried, where a step holds them."""
 _MOST_TRIED, _MOST_CHECKED = 400, 50_000
 """So many pairs are forecast, and looked at, at most; without bounds the first is mostly the best."""
+_ALL = 0.995
+"""The share of the time from which on servers are said to compute all of it."""
 Values = Mapping[str, Sequence[Any]]
 """The values of knobs by their names."""
 Keeps = Callable[[Knobs, float, float], bool]
@@ -48,14 +50,7 @@ Keeps = Callable[[Knobs, float, float], bool]
 
 
 class _Kind(NamedTuple):
-    """A server of which a pool has several.
-
-    Attributes:
-        knobs: it alone.
-        n_gpus: of it.
-        per_s: requests a second.
-        latency_s: TPOT of a replica, TTFT of a worker where no other prompt waits; where bounds must hold.
-    """
+    """A server of a pool; its latency, where bounds must hold, is TPOT of a replica, TTFT of a worker alone."""
 
     knobs: Knobs
     n_gpus: int
@@ -64,14 +59,7 @@ class _Kind(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Numbers of two kinds of servers, one an entry.
-
-    Attributes:
-        per_s: requests a second of both together, at most.
-        n_gpus: of both.
-        replica, worker: the kinds.
-        n_replicas, n_workers: how many of each.
-    """
+    """Numbers of two kinds of servers, one an entry, with the most requests a second of both together."""
 
     per_s: FloatArray
     n_gpus: IntArray
@@ -91,10 +79,8 @@ def best_pools(
     """The forecast of the two pools with the most tokens a second; None where none fits and keeps all bounds.
 
     Args:
-        ways: of replicas on the cluster.
         values: of knobs that are searched; stages, groups and batch sizes are those of replicas.
         keeps: tells of bounds what latencies tell.
-        forecast: the trial of a configuration.
         replicas: the numbers of replicas that may be; None for any.
     """
     best: Trial | None = None
@@ -213,7 +199,6 @@ def _sessions(values: Values) -> Iterator[GpuSession]:
 
 
 def _splits(session: GpuSession, values: Values) -> Iterator[GpuSession]:
-    """A session with groups of every kind that the engine forms."""
     for picks in product(*(values[name] for name in _GROUP)):
         split = replace(session, **dict(zip(_GROUP, picks, strict=True)))
         if split.is_possible:
@@ -238,7 +223,6 @@ def _prefill_kinds(ways: ReplicaWays, number: int, session: GpuSession, values: 
 
 
 def _decode_kinds(ways: ReplicaWays, session: GpuSession, values: Values, keeps: Keeps) -> list[_Kind]:
-    """Replicas with prompts that others computed."""
     mode = Generation(values["input_tokens"][0], values["output_tokens"][0])
     kinds: list[_Kind] = []
     n_all = len(ways.costs.setting.cluster)
@@ -274,3 +258,26 @@ def _best_kinds(kinds: Sequence[_Kind]) -> list[_Kind]:
         if not front or kind.latency_s < front[-1].latency_s:
             front.append(kind)
     return [kind for front in by_size.values() for kind in front]
+
+
+def compared_text(single: Trial | None, pooled: Trial | None, prompt_share: float | None) -> str:
+    """Which of the best of one pool and of two gives more, and why."""
+    if pooled is None:
+        return "one pool: no prefill worker fits beside a replica and keeps all bounds"
+    if single is None:
+        return f"two pools: replicas that compute prompts do not keep all bounds; {_waiting(pooled)}"
+    better, other = "one pool", "two pools"
+    if pooled.samples_per_s > single.samples_per_s:
+        better, other = other, better
+    fewer, more = sorted((single.samples_per_s, pooled.samples_per_s))
+    shares = ""
+    if prompt_share is not None:
+        shares = f"prompts take {prompt_share:.0%} of the steps of one pool, "
+    return f"{better}: {more / fewer:.2f} times the {fewer:,.0f} tokens/s of {other}; {shares}{_waiting(pooled)}"
+
+
+def _waiting(pooled: Trial) -> str:
+    busy = pooled.tokens.prefill_busy_share or 0.0
+    if busy < _ALL:
+        return f"prefill workers wait {1 - busy:.0%} of the time"
+    return "replicas wait for prompts"

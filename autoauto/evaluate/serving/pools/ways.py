@@ -17,8 +17,8 @@ from typing_extensions import override
 
 from autoauto.evaluate.serving.costs import Sizes, requests_of, session_of
 from autoauto.evaluate.serving.nodes import free_gpus, n_fitting
-from autoauto.evaluate.serving.pools.rates import Matched, PrefillRates, matched, transfer_s
-from autoauto.evaluate.serving.rates import MIDDLE, End, RatesAt
+from autoauto.evaluate.serving.pools.rates import PrefillRates, queue_s, transfer_s
+from autoauto.evaluate.serving.rates import End, RatesAt
 from autoauto.evaluate.serving.ways import HasRates, ReplicaWays, Way
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible
 from autoauto.records.hardware import Cluster, Link
@@ -26,18 +26,14 @@ from autoauto.records.plans.plan import Plan
 from autoauto.records.units import BoolArray, FloatArray
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
-from autoauto.targets.gpu.nodes import NodeGpus, groups_of
+from autoauto.targets.gpu.nodes import groups_of
 from autoauto.targets.gpu.session import PrefillPool
+from autoauto.targets.gpu.systems import system_named
 from autoauto.targets.gpu.tables import Serving
-from autoauto.targets.gpu.target import system_of
 
 
 def prefill_of(knobs: Knobs) -> PrefillPool:
-    """The prefill workers of a configuration.
-
-    Raises:
-        BadInput: it has none.
-    """
+    """The prefill workers of a configuration; raises BadInput if it has none."""
     pool = session_of(knobs).prefill
     if pool is None:
         raise BadInput("a configuration of two pools has prefill_workers, got none; give 1 or more")
@@ -61,10 +57,8 @@ class PooledWay(HasRates):
     """One way to put two pools on the GPUs.
 
     Attributes:
-        knobs: the configuration at any batch size.
         decode: the replicas, with prompts that others computed.
         prefill: the workers, at one batch size.
-        transfer_s: of the keys and values of a prompt.
         why_no_room: why workers do not stand beside replicas; empty where they do.
     """
 
@@ -86,31 +80,23 @@ class PooledWay(HasRates):
 
     @override
     def at(self, end: End) -> RatesAt:
-        made, decode = self.matched(end), self.decode.at(end)
-        n_tokens = requests_of(self.knobs).output_tokens
+        decode, n_tokens = self.decode.at(end), requests_of(self.knobs).output_tokens
+        prefill = prefill_rates(self.prefill, prefill_of(self.knobs), end)
+        per_s = np.minimum(decode.tokens_per_s / n_tokens, prefill.requests_per_s)
+        busy = per_s / prefill.requests_per_s
+        waits_s = queue_s(prefill.batch_s, prefill.n_workers, busy)
         most = np.maximum(decode.kv_cache_bytes, self.prefill.rates.kv_cache_bytes[0])
         return RatesAt(
-            tokens_per_s=made.requests_per_s * n_tokens,
+            tokens_per_s=per_s * n_tokens,
             tpot_s=decode.tpot_s,
-            ttft_s=made.ttft_s,
+            ttft_s=prefill.prompt_s + waits_s + self.transfer_s + decode.tpot_s,
             kv_cache_bytes=most,
-            prefill_busy_share=made.busy_share,
+            prefill_busy_share=busy,
             kv_transfer_s=np.full(len(most), self.transfer_s),
         )
 
-    def matched(self, end: End = MIDDLE) -> Matched:
-        """How the rates of both pools match."""
-        decode = self.decode.at(end)
-        n_tokens = requests_of(self.knobs).output_tokens
-        prefill = prefill_rates(self.prefill, prefill_of(self.knobs), end)
-        return matched(prefill, decode.tokens_per_s / n_tokens, decode.tpot_s, self.transfer_s)
-
     def plan(self, index: int) -> Plan:
-        """The stages of all replicas at one batch size; workers have the GPUs that `free_groups` says.
-
-        Raises:
-            Infeasible: a pool does not fit.
-        """
+        """The stages of replicas; `free_groups` has those of workers; raises Infeasible if a pool does not fit."""
         if self.why_no_room:
             raise Infeasible(self.why_no_room, 0)
         self.prefill.plan(0)
@@ -128,7 +114,6 @@ class PoolWays:
     """The ways of configurations with prefill workers."""
 
     def __init__(self, ways: ReplicaWays) -> None:
-        """Take the ways of configurations without."""
         self._ways = ways
 
     def ways(self, knobs: Knobs, sizes: Sizes) -> Sequence[PooledWay]:
@@ -153,11 +138,9 @@ class PoolWays:
         return made
 
     def _of_kind(self, number: int) -> ReplicaWays:
-        """The ways on the GPUs of a kind, by its number from 1."""
         return self._ways.parts[number - 1] if self._ways.parts else self._ways
 
     def _beside(self, knobs: Knobs, sizes: Sizes, prefill: Way, part: ReplicaWays, number: int) -> Iterator[PooledWay]:
-        """Replicas on GPUs of one kind, beside prefill workers."""
         of_decode, pool = decode_knobs(knobs), prefill_of(knobs)
         is_same = number == pool.kind or not self._ways.parts
         why = ""
@@ -195,9 +178,8 @@ class PoolWays:
 
 
 def _serving(ways: ReplicaWays, knobs: Knobs) -> Serving:
-    """How a group of like GPUs serves the decoder."""
     target = ways.costs.target
-    return target.serving(system_of(ways.costs.kinds(knobs)[0]), session_of(knobs))
+    return target.serving(system_named(ways.costs.kinds(knobs)[0].name), session_of(knobs))
 
 
 def link_between(cluster: Cluster, n_gpus: int) -> Link:
@@ -210,19 +192,11 @@ def link_between(cluster: Cluster, n_gpus: int) -> Link:
 
 def n_workers_beside(ways: ReplicaWays, knobs: Knobs, n_each: int) -> int:
     """How many groups of `n_each` GPUs have room beside the replicas of a configuration, on GPUs of one kind."""
-    taken = replica_groups(ways, knobs)
-    if taken is None:
-        return 0
-    cluster = ways.costs.setting.hardware(knobs.session)
-    return n_fitting(free_gpus(cluster, taken), n_each, cluster.machine_size)
-
-
-def replica_groups(ways: ReplicaWays, knobs: Knobs) -> list[NodeGpus] | None:
-    """The groups of all replicas on GPUs of one kind; None where there is no room for them."""
     cluster = ways.costs.setting.hardware(knobs.session)
     kinds = (cluster.devices[0].name,) * knobs.n_ipu
     placed = ways.nodes(knobs).all_placed(kinds, knobs.replicas)
     if placed is None:
-        return None
+        return 0
     groups = groups_of(cluster, session_of(knobs).group_size)
-    return [groups[number] for numbers in placed for number in numbers]
+    taken = [groups[number] for numbers in placed for number in numbers]
+    return n_fitting(free_gpus(cluster, taken), n_each, cluster.machine_size)

@@ -30,13 +30,7 @@ _SHARES = np.linspace(0.0, 1.0, 9)
 
 
 class _Work(NamedTuple):
-    """The work of every request, each an array of shape (requests,).
-
-    Attributes:
-        n_steps: in which it decodes.
-        n_held: tokens that it has in these steps, together.
-        n_prompt: tokens of its prompt that are computed.
-    """
+    """The work of requests, each of shape (requests,): decode steps, tokens in all of these, and prompt tokens."""
 
     n_steps: FloatArray
     n_held: FloatArray
@@ -52,8 +46,6 @@ def largest_rate(
     a load has as many requests or more, so that they are a smaller part of it.
 
     Args:
-        replicas: of a configuration.
-        requests_at: the load of a rate.
         about: a rate near the answer.
         n_before: requests that may be on their way to the replicas when the last one comes.
     """

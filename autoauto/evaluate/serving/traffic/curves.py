@@ -38,12 +38,7 @@ def rate_curves(
 ) -> RateCurves | None:
     """The times of requests over the rate, up to beyond the highest; None where the load has too many requests.
 
-    Args:
-        loaded: the configuration with so many of its replicas.
-        n_replicas: that it has.
-        rate_per_s: of its answer.
-        bounds: on results that arrivals decide.
-        is_given: whether the rate was given; else it is the highest that keeps the bounds.
+    `loaded` is the configuration with so many of its replicas. A rate that is not given is the highest that holds.
     """
     every = loaded(n_replicas)
     about, sure = every.about_per_s, [rate_per_s]
@@ -100,7 +95,12 @@ def _line(loaded: OpenWay, n: int, rates: Sequence[float], bounds: Sequence[Cons
     for name in _NAMES:
         if all(values.get(name) is not None for values in results):  # answers of one token have no TPOT
             columns[name] = tuple(values[name] for values in results)
-    broken = _broken(trials[high], bounds) if high < inf else []
+    broken: list[str] = []  # times in bounds that do not hold
+    if high < inf:
+        values = {**trials[high].knobs.values, **trials[high].result.values, **trials[high].result.derived}
+        for bound in bounds:
+            if set(bound.names) <= values.keys() and bound.violation(values) > 0:
+                broken += [_name(each) for each in bound.names if each in SIMULATED]
     holds = tuple(trials[rate].violation <= 0 for rate in tried)
     return RateLine(n, tuple(tried), holds, columns, tuple(broken))
 
@@ -113,18 +113,7 @@ _NAMES = sorted(
 )
 
 
-def _broken(trial: Trial, bounds: Sequence[Constraint]) -> list[str]:
-    """The names of times in bounds that do not hold."""
-    values = {**trial.knobs.values, **trial.result.values, **trial.result.derived}
-    names: list[str] = []
-    for bound in bounds:
-        if set(bound.names) <= values.keys() and bound.violation(values) > 0:
-            names += [_name(each) for each in bound.names if each in SIMULATED]
-    return names
-
-
 def _on_times(bounds: Sequence[Constraint]) -> list[RateBound]:
-    """The bounds that compare a time with a number."""
     made: list[RateBound] = []
     for bound in bounds:
         for name in bound.names:

@@ -9,7 +9,6 @@ import numpy as np
 from autoauto.engines.registry import engine_named
 from autoauto.engines.step_rules import Release
 from autoauto.evaluate.serving.costs import ServingCosts, check_tokens, session_of
-from autoauto.evaluate.serving.pipelines import PlacedStage
 from autoauto.evaluate.serving.rates import MIDDLE, End
 from autoauto.evaluate.serving.traffic.balancer import serve
 from autoauto.evaluate.serving.traffic.replica import Replica
@@ -21,7 +20,6 @@ from autoauto.records.costs.traffic.requests import Requests, Served, TrafficRes
 from autoauto.space.knobs import Knobs
 from autoauto.targets.gpu.costs import check_length
 from autoauto.targets.gpu.systems import check_group, system_named
-from autoauto.targets.gpu.target import system_of
 
 _LEFT_WAITING = 0.02
 """The share of all requests that may wait when the last one comes, of replicas that keep up."""
@@ -40,29 +38,25 @@ def result_of(requests: Requests, served: Served) -> TrafficResult:
     has_tpot = n_after > 0
     tpot = (served.end_s - served.first_token_s)[has_tpot] / n_after[has_tpot]
     lasted_s = float(np.max(served.end_s) - requests.arrival_s[0])
+    # While requests came the queue grew by so many a second; replicas kept up where no more wait than may.
+    n, came_s = len(requests.arrival_s), float(requests.arrival_s[-1] - requests.arrival_s[0])
+    n_waiting = n - int(np.sum(served.admitted_s <= requests.arrival_s[-1]))
+    growth_per_s = 0.0
+    if came_s and n_waiting > n_may_wait(n):
+        growth_per_s = n_waiting / came_s
     return TrafficResult(
         Percentiles.of(served.first_token_s - requests.arrival_s),
         Percentiles.of(tpot),
         Percentiles.of(served.end_s - requests.arrival_s),
-        len(requests.arrival_s) / lasted_s,
+        n / lasted_s,
         int(requests.output_tokens.sum()) / lasted_s,
         served.busy_share,
         served.kv_share,
         served.n_waiting,
         served.waits_for,
         served.n_preempted,
-        queue_growth(requests, served),
+        growth_per_s,
     )
-
-
-def queue_growth(requests: Requests, served: Served) -> float:
-    """Requests by which the queue grew a second while requests came; 0 where replicas kept up.
-
-    They did where at the end no more wait than `n_may_wait`.
-    """
-    n, lasted_s = len(requests.arrival_s), float(requests.arrival_s[-1] - requests.arrival_s[0])
-    n_waiting = n - int(np.sum(served.admitted_s <= requests.arrival_s[-1]))
-    return 0.0 if not lasted_s or n_waiting <= n_may_wait(n) else n_waiting / lasted_s
 
 
 def n_may_wait(n: int) -> float:
@@ -76,46 +70,39 @@ def replicas_of(
     """All replicas of a way of a configuration.
 
     Args:
-        costs: of all GPUs.
         knobs: the configuration; its batch size times its stages are in flight in a replica at most.
-        way: where its replicas stand; one of `ReplicaWays.ways(knobs, sizes)`.
-        requests: that they will serve, for the lengths of tables and of the KV cache.
-        index: of the batch size in `sizes`.
         end: of the intervals of measured rows; steps are so much slower or faster.
 
     Raises:
         Infeasible: the model does not fit.
         Unsupported: there are no times of its kernels, or as `check_tokens`.
     """
-    check_tokens(knobs, costs.target.speculation)
+    target, session, kinds = costs.target, session_of(knobs), costs.kinds(knobs)
+    check_tokens(knobs, target.speculation)
     made: list[Replica] = []
     for like in way.replicas:
         row = int(like.rows[index])
         if row < 0:
             raise like.why_unfit(index)
-        replica = _placed_replica(costs, knobs, like.pipelines.stages(row, index), requests)
+        stages = like.pipelines.stages(row, index)
+        placed: list[StageBlocks] = []
+        for position, _, n_blocks in stages:
+            serving = target.serving(system_named(kinds[position.kind].name), session)
+            link = None if position.is_last else position.link
+            placed.append(StageBlocks(serving, tuple(n_blocks.tolist()), position.is_first, position.is_last, link))
+        n_held = min(each.costs.kv_sequences(each.n_blocks, 0) for each in stages)
+        replica = replica_of(
+            target.decoder,
+            tuple(placed),
+            requests,
+            n_sequences=knobs.batch_size * len(stages),
+            n_kv_tokens=int(n_held * costs.requests(knobs).max_length) * session.attention_data_parallel,
+            n_batched_tokens=session.max_batched_tokens,
+            speculation=target.speculation,
+        )
         factor = end(way.factors[int(like.rates.slowest[index])].tpot)
         made += [replica._replace(steps=replica.steps.slower(factor))] * like.n
     return made
-
-
-def _placed_replica(costs: ServingCosts, knobs: Knobs, stages: Sequence[PlacedStage], requests: Requests) -> Replica:
-    session, target, kinds = session_of(knobs), costs.target, costs.kinds(knobs)
-    placed: list[StageBlocks] = []
-    for position, _, n_blocks in stages:
-        serving = target.serving(system_of(kinds[position.kind]), session)
-        link = None if position.is_last else position.link
-        placed.append(StageBlocks(serving, tuple(n_blocks.tolist()), position.is_first, position.is_last, link))
-    held = min(each.costs.kv_sequences(each.n_blocks, 0) for each in stages) * costs.requests(knobs).max_length
-    return replica_of(
-        target.decoder,
-        tuple(placed),
-        requests,
-        n_sequences=knobs.batch_size * len(stages),
-        n_kv_tokens=int(held) * session.attention_data_parallel,
-        n_batched_tokens=session.max_batched_tokens,
-        speculation=target.speculation,
-    )
 
 
 def replica_of(
@@ -132,13 +119,7 @@ def replica_of(
     """A replica of these stages.
 
     Args:
-        decoder: that it serves.
-        stages: of its pipeline.
-        requests: that it will serve, for the lengths of tables.
-        n_sequences: in flight at most.
-        n_kv_tokens: that its KV cache holds.
         n_batched_tokens: of a step of a rank of a micro-batch, at most.
-        speculation: how answers are drafted.
         release: of the engine; None for the newest.
 
     Raises:
@@ -153,7 +134,9 @@ def replica_of(
     check_length(decoder, Workload(int(requests.input_tokens[longest]), int(requests.output_tokens[longest])))
     for stage in stages:
         check_group(system_named(stage.serving.system), engine, stage.serving.split)
-    grids = Grids.reaching(n_sequences, n_batched_tokens, int(lengths[longest]))
+    # Near numbers have the same grids, so that a search needs few tables: they reach up to powers of two.
+    length = int(lengths[longest])
+    grids = Grids(1 << (n_sequences - 1).bit_length(), n_batched_tokens, 1 << (length - 1).bit_length())
     rules = engine.step_rules
     is_asynchronous = rules.is_asynchronous(release)
     return Replica(

@@ -37,14 +37,7 @@ class OpenLoad:
         make_servers: Callable[[Requests, End], Servers],
         latency_s: float,
     ) -> None:
-        """Take what arrives, what makes servers, and how long a request takes where all are served at once.
-
-        Args:
-            traffic: what arrives.
-            alike: the lengths of requests where the traffic gives none.
-            make_servers: those for requests, at an end of the intervals of forecasts.
-            latency_s: of a request in the closed loop, which decides how long a load lasts.
-        """
+        """Take what arrives, its lengths if the traffic has none, what makes servers, and what decides its span."""
         self._traffic, self._alike, self._make, self._latency_s = traffic, alike, make_servers, latency_s
         self._cached: dict[End, IntArray] = {}
 
@@ -74,11 +67,7 @@ class OpenLoad:
         return about * largest / of_window
 
     def by_window(self, rate_per_s: float, end: End, among: BoolArray | None) -> Iterator[TrafficResult | None]:
-        """The results of each window of a trace by itself; None if it has no requests or is not among the asked.
-
-        Raises:
-            Infeasible, Unsupported: as `at`.
-        """
+        """The results of each window of a trace, None without requests or if it is not `among` some; raises as `at`."""
         servers, requests = self._arriving(rate_per_s, end)
         n_windows = self._traffic.n_windows
         assert n_windows is not None
@@ -106,13 +95,9 @@ class OpenLoad:
 
 
 def highest_rate(holds: Callable[[float], bool], about: float) -> float:
-    """The highest rate that keeps bounds, within `RATE_STEP`; 0 where none does.
+    """The highest rate that keeps bounds, within `RATE_STEP`; 0 where none does. The search begins near `about`.
 
     Longer queues are taken to break bounds that shorter ones break, so what holds at a rate holds below it.
-
-    Args:
-        holds: whether bounds hold at a rate.
-        about: a rate near the highest that replicas keep up with; the search begins there.
 
     >>> round(highest_rate(lambda rate: rate <= 7.3, 10.0), 1), highest_rate(lambda rate: False, 10.0)
     (7.3, 0.0)

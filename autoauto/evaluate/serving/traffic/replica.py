@@ -34,11 +34,7 @@ class Replica(NamedTuple):
     """One replica of an engine.
 
     Attributes:
-        steps: what its steps take.
-        rules: how its engine admits requests.
-        mixes: True if a step computes prompts and decodes; else prompts come first.
         n_sequences: that it has in flight at most.
-        kv_tokens: that its KV cache holds.
         step_tokens: that a step computes at most, of all micro-batches and ranks together.
         part_tokens: of a prompt that a step computes at most.
         tokens_of_step: that a sequence gets of a step in the mean; more than 1 where drafts are accepted.
@@ -88,13 +84,10 @@ class _Sequence:
     """A request on its way.
 
     Attributes:
-        number: of the request.
         needed: tokens to compute before its next token: prompt, and after it was taken back also what it answered.
         cached: tokens of them that the prefix cache has.
         left: decode steps after the step that ends the prompt.
-        computed: tokens of its prompt that are there.
         from_step: the number of the first step in which it decodes; before that it is in `partial`.
-        order: in which it was admitted.
         answered: tokens that it had answered when it was admitted last.
         ready: the number of the first step that it may join.
     """
@@ -151,18 +144,16 @@ class StepTimes:
             added = self._token(n_decoded + n_of_parts) - self._token(n_decoded)
         else:
             added = self._token(n_of_parts) + self._host_s
-        attention = sum(self._attend(part, before) for part, before in parts)
+        attention, grid = 0.0, self._parts
+        for part, before in parts:
+            right = min(max(bisect_right(grid, part), 1), len(grid) - 1)
+            weight = (part - grid[right - 1]) / (grid[right] - grid[right - 1])
+            low = _linear(self._before, self._attention[right - 1], before)
+            attention += (1 - weight) * low + weight * _linear(self._before, self._attention[right], before)
         return max(added, 0.0) + attention / n_side_by_side
 
     def _token(self, n: float) -> float:
         return _linear(self._tokens, self._token_s, n)
-
-    def _attend(self, part: int, before: int) -> float:
-        grid = self._parts
-        right = min(max(bisect_right(grid, part), 1), len(grid) - 1)
-        weight = (part - grid[right - 1]) / (grid[right] - grid[right - 1])
-        low, high = self._attention[right - 1], self._attention[right]
-        return (1 - weight) * _linear(self._before, low, before) + weight * _linear(self._before, high, before)
 
 
 def _linear(grid: list[float], values: list[float], at: float) -> float:
@@ -182,11 +173,9 @@ class ReplicaRun:
         kv_token_s: tokens in its cache, summed over time.
         waited_s: that requests waited to be admitted, together.
         waited_for_s: of this the steps that took none of them, by what had no room: see `WaitsFor`.
-        n_preempted: times that a sequence was taken back.
     """
 
     def __init__(self, replica: Replica, requests: Requests, answers: AnswerTimes) -> None:
-        """Take a replica, all requests, and where it writes when it answered those that it is given."""
         self._replica, self._rules = replica, replica.rules
         self._times = StepTimes(replica.steps, replica.n_sequences)
         self._arrivals, self._inputs, self._outputs, self._cached = (column.tolist() for column in requests)
@@ -257,7 +246,6 @@ class ReplicaRun:
         return self._free() + self._rules.block_tokens - 1
 
     def _make_room(self) -> None:
-        """Take sequences back until each that decodes has room for its next tokens."""
         while self._decoding and self._room() < len(self._decoding) * self._replica.tokens_of_step:
             self._take_back()
 
@@ -352,7 +340,6 @@ class ReplicaRun:
             self._answers.admitted_s[number] = self._now
 
     def _prompt_step(self, parts: list[tuple[_Sequence, int]]) -> None:
-        """A step with parts of prompts, in which sequences decode too if the engine mixes."""
         replica = self._replica
         n = len(self._decoding) if replica.mixes else 0
         seconds = self._times.decode(n, self._held / n)[0] if n else 0.0
@@ -404,7 +391,6 @@ class ReplicaRun:
         self._decoded(steps)
 
     def _drop_stale_ends(self) -> None:
-        """Remove from the front of the heap the ends of sequences that were taken back since."""
         while self._ends:
             step, number = self._ends[0]
             sequence = self._decoding.get(number)
@@ -413,7 +399,6 @@ class ReplicaRun:
             heappop(self._ends)
 
     def _pass(self, seconds: float, grown: float, n_steps: int = 1) -> None:
-        """Let the time of steps pass, in which sequences grow evenly by so many tokens together."""
         self._n_steps += n_steps
         self._now += seconds
         self.busy_s += seconds
@@ -422,7 +407,6 @@ class ReplicaRun:
         self.kv_token_s += seconds * (self._held + self._held_partial + grown / 2)
 
     def _decoded(self, n_steps: int) -> None:
-        """All sequences that decode have taken so many steps; those that end leave."""
         per_step = self._replica.tokens_of_step
         self._step += n_steps
         grown = n_steps * len(self._decoding) * per_step

@@ -59,7 +59,6 @@ class TwoPools(NamedTuple):
     """Servers of prompts, and replicas that answer.
 
     Attributes:
-        prefill: the workers.
         decode: the replicas; a step of theirs takes the last token of prompts that come, whatever the engine.
         transfer_s: of the keys and values of a token of a prompt.
     """

@@ -37,14 +37,7 @@ _MAX_STEPS = 256
 
 
 class StageBlocks(NamedTuple):
-    """The blocks of a stage of a pipeline, and its GPUs.
-
-    Attributes:
-        serving: on which GPUs, and how.
-        n_blocks: of every kind.
-        is_first, is_last: whether it has the embedding, and the head.
-        link: to the next stage; None behind the last.
-    """
+    """Blocks of a stage by kind, how GPUs serve it, whether it has embedding and head, and its link, if not last."""
 
     serving: Serving
     n_blocks: tuple[int, ...]
@@ -66,12 +59,9 @@ class Steps(NamedTuple):
         sequences: a grid of sequences that decode, over all micro-batches, from 0.
         lengths: a grid of tokens that a sequence has, in the mean.
         decode_s: of a step without prompts, host included, shape (sequences, lengths).
-        tokens: a grid of tokens of a step of a micro-batch.
         token_s: of a step over so many without attention, shape (tokens,).
-        parts: a grid of tokens of a part of a prompt.
         before: a grid of tokens of the prompt before the part.
         attention_s: of a part, shape (parts, before).
-        n_stages: of the replica.
         through: times a prompt takes through all stages, over what it takes in the slowest.
         host_s: that a step takes besides kernels, whatever is in it.
         n_ranks: of the attention, which compute parts of prompts side by side.
@@ -101,40 +91,20 @@ class Steps(NamedTuple):
 
 
 class Grids(NamedTuple):
-    """How far grids reach.
-
-    Attributes:
-        n_sequences: in flight in a replica.
-        n_tokens: of a step of a micro-batch.
-        length: of the longest sequence.
-    """
+    """How far grids reach: sequences of a replica, tokens of a step of a micro-batch, and the longest sequence."""
 
     n_sequences: int
     n_tokens: int
     length: int
-
-    @staticmethod
-    def reaching(n_sequences: int, n_tokens: int, length: int) -> Grids:
-        """Grids that reach so far or further: near numbers have the same grids, so that a search needs few tables."""
-        return Grids(1 << (n_sequences - 1).bit_length(), n_tokens, 1 << (length - 1).bit_length())
 
 
 @lru_cache(_MAX_STEPS)
 def steps_of(
     decoder: Decoder, stages: tuple[StageBlocks, ...], grids: Grids, speculation: Speculation, *, hides_host: bool
 ) -> Steps:
-    """The steps of a replica of these stages.
+    """The steps of a replica of these stages; raises as `open_tables`.
 
-    Args:
-        decoder: that it serves.
-        stages: of its pipeline.
-        grids: how far tables reach.
-        speculation: how answers are drafted.
-        hides_host: True if what the host does for sequences is hidden behind kernels: a step takes the longer of both.
-
-    Raises:
-        MissingExtra: the package of measured times is not installed.
-        Unsupported: there are no times.
+    With `hides_host` what the host does for sequences is hidden behind kernels: a step takes the longer of both.
     """
     n_stages, engine = len(stages), engine_named(stages[0].serving.engine)
     split = stages[0].serving.split
@@ -181,7 +151,6 @@ def _of_stage(
     parts: IntArray,
     before: IntArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Kernels of decode steps, of tokens without attention, and of attention of parts of prompts, of one stage."""
     n_verified = of_micro_batch * speculation.step_tokens
     decode, token = np.zeros((len(of_micro_batch), len(lengths))), np.zeros(len(tokens))
     attention = np.zeros((len(parts), len(before)))

@@ -28,14 +28,7 @@ from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.units import BoolArray
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
-from autoauto.space.numbers import (
-    PERCENTILES,
-    REQUEST_LATENCY,
-    ArrivalResult,
-    PercentileResult,
-    Result,
-    TokenResult,
-)
+from autoauto.space.numbers import PERCENTILES, REQUEST_LATENCY, ArrivalResult, PercentileResult, Result, TokenResult
 from autoauto.space.trial import Status, Trial
 
 SIMULATED = PERCENTILES | {"ttft_s", "tpot_s", "latency_s", REQUEST_LATENCY}
@@ -47,17 +40,9 @@ MakeTrial = Callable[[Result, bool], Trial]
 
 
 class OpenTrials:
-    """What the configurations of a setting give to requests that arrive at times of their own.
-
-    Attributes:
-        ways: of replicas on the GPUs.
-        traffic: what arrives.
-        bounds: constraints on results that arrivals decide.
-        rate_per_s: of the traffic; None where the highest is searched.
-    """
+    """What a setting gives to requests that arrive at times of their own, within bounds on what they decide."""
 
     def __init__(self, ways: ReplicaWays, traffic: TrafficLoad, constraints: Sequence[Constraint]) -> None:
-        """Take the ways on GPUs, what arrives, and what must hold."""
         self.ways, self.traffic = ways, traffic
         self.bounds = [each for each in constraints if SIMULATED.intersection(each.names)]
         self.rate_per_s = traffic.known_rate_per_s
@@ -65,13 +50,7 @@ class OpenTrials:
     def bound(self, knobs: Knobs, way: AnyWay, index: int, closed: TokenResult) -> tuple[TokenResult, float]:
         """The forecast of a way at a batch size, and by which share of it replicas lack throughput for the rate.
 
-        Without a rate its throughput is an upper bound of goodput, else that for clients that ask again at once.
-
-        Args:
-            knobs: the configuration.
-            way: where its replicas stand.
-            index: of the batch size.
-            closed: what it gives clients that ask again at once.
+        Without a rate its throughput is an upper bound of goodput, else that of `closed`, clients that ask again.
 
         Raises:
             BadInput: no rate and no bound is given, or lengths are given twice.
@@ -91,21 +70,20 @@ class OpenTrials:
         alike = self.ways.costs.requests(knobs)._replace(cached_share=self.ways.costs.target.cached_share)
         self._check(alike.input_tokens, alike.output_tokens)
         latency_s = closed.ttft_s + (alike.output_tokens - 1) * closed.tpot_s
-        made: dict[End, Servers] = {}
+        costs, made = self.ways.costs, dict[End, Servers]()
 
         def servers(requests: Requests, end: End) -> Servers:
             if end not in made:  # lengths are the same at every rate, up to the longest of a longer load
-                made[end] = self._servers(knobs, way, requests, index, end, n_replicas)
+                if isinstance(way, Way):
+                    made[end] = OnePool(replicas_of(costs, knobs, way, requests, index, end)[:n_replicas])
+                else:
+                    made[end] = self._two_pools(knobs, way, requests, index, end)
             return made[end]
 
         return OpenLoad(self.traffic, alike, servers, latency_s)
 
-    def _servers(
-        self, knobs: Knobs, way: AnyWay, requests: Requests, index: int, end: End, n_replicas: int | None
-    ) -> Servers:
+    def _two_pools(self, knobs: Knobs, way: PooledWay, requests: Requests, index: int, end: End) -> TwoPools:
         costs = self.ways.costs
-        if isinstance(way, Way):
-            return OnePool(replicas_of(costs, knobs, way, requests, index, end)[:n_replicas])
         if self.ways.parts:
             raise Unsupported(
                 "arrivals are simulated of two pools on one kind of GPUs, got several; try one of them, or leave "
@@ -135,25 +113,13 @@ class OpenTrials:
 class OpenWay:
     """A way of a configuration, at the only batch size that it has, under requests at any rate.
 
-    Its methods raise as `OpenTrials.bound`.
-
-    Attributes:
-        knobs: the configuration.
-        about_per_s: requests a second of clients that ask again at once.
+    Its methods raise as `OpenTrials.bound`. Clients that ask again at once send `about_per_s` requests a second.
     """
 
     def __init__(
         self, trials: OpenTrials, knobs: Knobs, way: AnyWay, make: MakeTrial, n_replicas: int | None = None
     ) -> None:
-        """Take a way.
-
-        Args:
-            trials: of its setting.
-            knobs: the configuration.
-            way: where its replicas stand.
-            make: the trial of a result, with constraints or without.
-            n_replicas: of its replicas the first that serve; None for all.
-        """
+        """Take a way, of whose replicas the first `n_replicas` serve, or all."""
         self.knobs, self._rate_per_s, self._make = knobs, trials.rate_per_s, make
         self._closed = way.rates.of(0)
         self._n_output = trials.ways.costs.requests(knobs).output_tokens
@@ -176,11 +142,7 @@ class OpenWay:
         return self.checked(tokens_per_s / self._n_output).violation <= 0
 
     def windows_that_hold(self, among: BoolArray | None) -> BoolArray:
-        """Which windows of a trace keep bounds, each served by itself.
-
-        Args:
-            among: those that are asked, the others are false; None for all.
-        """
+        """Which windows of a trace keep bounds, each served by itself; none of those not `among` some."""
         rate = self._rate_per_s
         assert rate is not None
         holding: list[bool] = []
@@ -200,7 +162,6 @@ class OpenWay:
         return self._load.n_requests(rate_per_s)
 
     def _at(self, rate_per_s: float, end: End) -> Result:
-        """The result at a rate, at an end of the intervals."""
         tokens = self._closed
         if self._rate_per_s is None:
             tokens = replace(tokens, tokens_per_s=rate_per_s * self._n_output)

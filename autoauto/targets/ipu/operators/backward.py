@@ -203,7 +203,6 @@ def _attention(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 
 def _recurrent(context: OperatorContext, derivative: Derivative) -> Gradients:
-    """The gates and the state step by step; the inputs and the weights of all steps at once."""
     steps, batch, _ = products.three_lengths(context.shape(0))
     directions, gates, _ = products.three_lengths(context.shape(2))
     state = products.multiply(context, partial(_recurrent_product, factor="state"))
@@ -254,7 +253,6 @@ def _softmax(context: OperatorContext, derivative: Derivative) -> Gradients:
 
 
 def _along_rows(context: OperatorContext, n_elements: int, n_rows: int) -> tuple[OperatorCost, ...]:
-    """The derivative of a softmax."""
     summed_rows = rows.reduce_to(context, n_elements, max(n_rows, 1), n_samples=context.options.batch_size)
     return one_pass(context, n_elements, ("add",)), summed_rows, one_pass(context, n_elements, ("add", "add"))
 
@@ -326,24 +324,16 @@ def weight_update_cycles(
             if index not in updated:
                 n_elements = -(-graph.tensors[index].n_elements(1) // update.n_shards)
                 layer_cycles += sum(cost.cycles for cost in _passes(context, n_elements, update))
-                layer_cycles += _shared_norms_cycles(update)
+                # Besides, LAMB takes two norms of a sharded tensor. Where the optimizer state is in streaming memory,
+                # they are part of the fitted wait of a transfer.
+                if update.optimizer is Optimizer.LAMB and update.n_shards > 1 and not update.streams:
+                    layer_cycles += 2 * SHARED_NORM_CYCLES
         updated.update(passes.parameters(layer))
         cycles.append(layer_cycles)
     return tuple(cycles)
 
 
-def _shared_norms_cycles(update: WeightUpdate) -> int:
-    """Cycles of the two norms that LAMB takes of a sharded weight tensor, besides its passes.
-
-    Where the optimizer state is in streaming memory, they are part of the fitted wait of a transfer.
-    """
-    if update.optimizer is Optimizer.LAMB and update.n_shards > 1 and not update.streams:
-        return 2 * SHARED_NORM_CYCLES
-    return 0
-
-
 def _passes(context: OperatorContext, n_elements: int, update: WeightUpdate) -> Iterator[OperatorCost]:
-    """The passes over one weight tensor."""
     single = context._replace(options=replace(context.options, precision=Precision.FP32))
     weights = context
     if update.has_master_weights(context.precision):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import ceil, log2, prod
 
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.kernels import WORKERS
@@ -12,7 +12,6 @@ from autoauto.targets.ipu.operator_cost import (
     OperatorContext,
     OperatorCost,
     by_operator,
-    size,
     together,
 )
 from autoauto.targets.ipu.operators import data_movement, products, rows
@@ -94,7 +93,7 @@ def normalise(context: OperatorContext) -> OperatorCost:
 def _rows(context: OperatorContext) -> tuple[int, int]:
     """Samples and features; a vector is one sample."""
     shape = context.shape(0) or (1,)
-    return max(size(shape[:-1]), 1), max(shape[-1], 1)
+    return max(prod(shape[:-1]), 1), max(shape[-1], 1)
 
 
 def _n_scores(context: OperatorContext) -> int:

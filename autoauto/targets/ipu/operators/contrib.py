@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from autoauto.records.layers import AttributeValue
-from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, by_operator, size, together
+from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, by_operator, together
 from autoauto.targets.ipu.operators import convolutions, data_movement, products, rows, sequences
 from autoauto.targets.ipu.operators.elementwise import Loops, dropout, elementwise, loops_named, one_pass
 from autoauto.targets.ipu.operators.products import AttentionSizes
@@ -84,7 +85,7 @@ def packed_matmul(context: OperatorContext) -> OperatorCost:
 
 def packed_product(context: OperatorContext) -> Product:
     """Rows by a weight of K x N."""
-    n_rows = size(context.shape(0)[:-1])
+    n_rows = prod(context.shape(0)[:-1])
     return products.matrix_product(context, 1, n_rows, context.integer("K", 1), context.integer("N", 1))
 
 
@@ -127,7 +128,7 @@ def softmax_of_sum(context: OperatorContext) -> OperatorCost:
 
 def merged_attention(context: OperatorContext) -> OperatorCost:
     """Attention of one input: the projection of queries, keys and values with their bias, then the attention."""
-    n_projected = size(context.shape(0)[:-1]) * context.shape(1)[-1]
+    n_projected = prod(context.shape(0)[:-1]) * context.shape(1)[-1]
     return together(
         products.multiply(context, projection_product, context.present[:1]),
         one_pass(context, n_projected, ("add",)),
@@ -138,7 +139,7 @@ def merged_attention(context: OperatorContext) -> OperatorCost:
 def projection_product(context: OperatorContext) -> Product:
     """Tokens by the merged weights of queries, keys and values."""
     *tokens, channels = context.shape(0)
-    return products.matrix_product(context, 1, size(tuple(tokens)), channels, context.shape(1)[-1])
+    return products.matrix_product(context, 1, prod(tuple(tokens)), channels, context.shape(1)[-1])
 
 
 def merged_sizes(context: OperatorContext) -> AttentionSizes:
@@ -216,12 +217,12 @@ def embedding(context: OperatorContext) -> OperatorCost:
     positions = data_movement.move_bytes(context, context.n_bytes(context.layer.operands[3]), per_element=False)
     added = one_pass(context, n_elements, ("add",) * len(looked_up))
     *tokens, width = context.out_shape
-    return together(rows.normalise(context, size(tuple(tokens)), width), *looked_up, positions, added)
+    return together(rows.normalise(context, prod(tuple(tokens)), width), *looked_up, positions, added)
 
 
 def experts(context: OperatorContext) -> OperatorCost:
     """MoE and QMoE: a choice of experts for every token, and the two layers of each that was chosen."""
-    n_tokens, n_experts = size(context.shape(0)[:-1]), context.shape(1)[-1]
+    n_tokens, n_experts = prod(context.shape(0)[:-1]), context.shape(1)[-1]
     n_inside = context.integer("k", 1) * n_tokens * expert_width(context)
     activation = loops_named(context.text("activation_type").title() or "Relu")
     return together(
@@ -234,7 +235,7 @@ def experts(context: OperatorContext) -> OperatorCost:
 
 def expert_product(context: OperatorContext, turned: bool = False) -> Product:
     """Tokens by the first layers of experts, or by the second ones if `turned`; every expert has as many tokens."""
-    n_rows = context.integer("k", 1) * size(context.shape(0)[:-1])
+    n_rows = context.integer("k", 1) * prod(context.shape(0)[:-1])
     n_groups = max(min(context.shape(1)[-1], n_rows), 1)
     inputs, outputs = context.shape(0)[-1], expert_width(context)
     if turned:
@@ -272,7 +273,7 @@ def gated_relative_bias(context: OperatorContext) -> OperatorCost:
 def gate_product(context: OperatorContext) -> Product:
     """The queries of every head by the weight of the gates."""
     width, outputs = context.shape(3)
-    return products.matrix_product(context, 1, size(context.shape(0)) // max(width, 1), width, outputs)
+    return products.matrix_product(context, 1, prod(context.shape(0)) // max(width, 1), width, outputs)
 
 
 def biased_dropout(context: OperatorContext) -> OperatorCost:

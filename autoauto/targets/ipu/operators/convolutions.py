@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
@@ -15,7 +16,6 @@ from autoauto.targets.ipu.operator_cost import (
     OperatorCost,
     Shape,
     by_operator,
-    size,
     together,
 )
 from autoauto.targets.ipu.operators import data_movement, rows
@@ -40,7 +40,7 @@ def convolution(context: OperatorContext) -> OperatorCost:
 def deformed_convolution(context: OperatorContext) -> OperatorCost:
     """DeformConv: every tap is interpolated between four neighbours, then a convolution, and the addition of a bias."""
     product = multiply(context, convolution_product, context.present[:1])
-    sampled = size(context.out_shape) // max(context.out_shape[1], 1) * size(context.shape(1)[1:])
+    sampled = prod(context.out_shape) // max(context.out_shape[1], 1) * prod(context.shape(1)[1:])
     weighed = one_pass(context, sampled * context.integer("group", 1), ("add", "add") * 4)
     return with_bias(context, together(product, weighed), 3, 1)
 
@@ -48,7 +48,7 @@ def deformed_convolution(context: OperatorContext) -> OperatorCost:
 def convolution_product(context: OperatorContext, weight: int = 1) -> Product:
     """The product of a convolution whose weights are the operand at `weight`, on the codelet that suits it."""
     kernel, n_groups = context.shape(weight), context.integer("group", 1)
-    inputs, outputs = kernel[1] * size(kernel[2:-2]), kernel[0] // n_groups
+    inputs, outputs = kernel[1] * prod(kernel[2:-2]), kernel[0] // n_groups
     field = channels_second(context, context.out_shape)
     return _on_best_codelet(_over_field(context, field, n_groups, inputs, outputs, _plane(kernel[2:])))
 
@@ -89,7 +89,7 @@ def transposed_convolution_product(context: OperatorContext) -> Product:
     """The product of a ConvTranspose: every output sees the taps of its own phase of the stride."""
     kernel, n_groups = context.shape(1), context.integer("group", 1)
     taps, stride = _plane(kernel[2:]), _plane(context.integers("strides", ()))
-    inputs = kernel[0] // n_groups * size(kernel[2:-2])
+    inputs = kernel[0] // n_groups * prod(kernel[2:-2])
     seen = (-(-taps[0] // stride[0]), -(-taps[1] // stride[1]))
     return _on_best_codelet(
         _over_field(context, context.out_shape, n_groups, inputs, kernel[1], seen)._replace(stride=_ONE)
@@ -99,7 +99,7 @@ def transposed_convolution_product(context: OperatorContext) -> Product:
 def convolution_gradients(context: OperatorContext) -> FactorGradients:
     """The gradients of inputs and kernel of a Conv; with a stride dY is spread out, and most inputs see few taps."""
     kernel, n_groups = context.shape(1), context.integer("group", 1)
-    taps, depth, outputs = _plane(kernel[2:]), size(kernel[2:-2]), kernel[0] // n_groups
+    taps, depth, outputs = _plane(kernel[2:]), prod(kernel[2:-2]), kernel[0] // n_groups
     inputs = _over_field(context, context.out_shape, n_groups, outputs * depth, kernel[1], taps)._replace(stride=_ONE)
     forward = _over_field(context, context.out_shape, n_groups, kernel[1] * depth, outputs, taps)
     return FactorGradients(_on_best_codelet(inputs), _kernel_gradient(forward))
@@ -108,7 +108,7 @@ def convolution_gradients(context: OperatorContext) -> FactorGradients:
 def transposed_convolution_gradients(context: OperatorContext) -> FactorGradients:
     """The gradients of a ConvTranspose, which is a Conv backward: the Conv itself, and the gradient of its kernel."""
     kernel, n_groups = context.shape(1), context.integer("group", 1)
-    depth, outputs = size(kernel[2:-2]), kernel[0] // n_groups
+    depth, outputs = prod(kernel[2:-2]), kernel[0] // n_groups
     conv = _over_field(context, context.shape(0), n_groups, kernel[1] * depth, outputs, _plane(kernel[2:]))
     return FactorGradients(_on_best_codelet(conv), _kernel_gradient(conv))
 
@@ -136,7 +136,7 @@ def _over_field(
     return Product(
         engine=ProductCodelet.CONVOLUTION,
         groups=max(n_groups, 1),
-        batch=max(batch * size(tuple(spatial[:-2])), 1),
+        batch=max(batch * prod(tuple(spatial[:-2])), 1),
         height=max(height, 1),
         width=max(width, 1),
         inputs=max(inputs, 1),
@@ -162,7 +162,7 @@ def _on_best_codelet(product: Product) -> Product:
         blocks = -(-product.groups * product.outputs // 4)
         return product._replace(engine=engine, groups=blocks, inputs=4, outputs=4, precision=precision)
     if product.groups == 1 and product.inputs < 16:
-        product = product._replace(inputs=product.inputs * size(product.taps), taps=_ONE)
+        product = product._replace(inputs=product.inputs * prod(product.taps), taps=_ONE)
     if product.taps != _ONE:
         return product
     product = product._replace(stride=_ONE)
@@ -180,7 +180,7 @@ def pool(context: OperatorContext) -> OperatorCost:
     """MaxPool, AveragePool, LpPool: windows on the tiles of the outputs; large ones may be cut over several tiles."""
     windows = _whole_windows(context)
     field = channels_second(context, context.shape(0))[2:]
-    window = size(tuple(map(min, context.integers("kernel_shape", ()), field)))
+    window = prod(tuple(map(min, context.integers("kernel_shape", ()), field)))
     if window < _LARGE_WINDOW:
         return windows
     read = context.n_out * window
@@ -195,8 +195,8 @@ def _whole_windows(context: OperatorContext) -> OperatorCost:
     """Every output reads its window, whose halo comes from other tiles."""
     kernel = context.integers("kernel_shape", (2, 2))
     field = channels_second(context, context.shape(0))[2:]
-    window = size(tuple(map(min, kernel, field)))  # nothing beyond the field is read
-    step = size(context.integers("strides", (1, 1)))
+    window = prod(tuple(map(min, kernel, field)))  # nothing beyond the field is read
+    step = prod(context.integers("strides", (1, 1)))
     share = grain_share(context, context.n_out)
     vector = 8 // context.precision.n_bytes
     worker = float(kernels.ceil_div(share, WORKERS * vector)) * (10 + 2 * window)  # a load and an operation a tap

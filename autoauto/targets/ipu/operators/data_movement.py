@@ -26,7 +26,7 @@ import numpy as np
 from autoauto.records.units import FloatArray
 from autoauto.targets.ipu import kernels
 from autoauto.targets.ipu.kernels import WORKERS
-from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator, size
+from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, by_operator
 from autoauto.targets.ipu.tiling.planner import never_falling
 
 _MOVE_SOURCES = 8  # tiles that a tile receives from in a relayout: regular patterns read few neighbours
@@ -98,7 +98,6 @@ class _Split(NamedTuple):
     lookups: FloatArray
 
     def share(self, work: LookUps) -> _Split:
-        """The look-ups of the tile that has most, once plans have divided them."""
         return _Split(*(np.ceil(n / parts) for n, parts in zip(work, self, strict=True)))
 
 
@@ -121,7 +120,6 @@ class _Bytes(NamedTuple):
 
     @property
     def exchanged(self) -> FloatArray:
-        """All bytes that a tile receives."""
         return self.indices + self.table + self.received
 
 
@@ -136,8 +134,6 @@ class _Plan(NamedTuple):
 
 
 class _Plans(NamedTuple):
-    """The costs of look-ups that are divided in several ways: columns of numbers, one row a plan."""
-
     exchange_cycles: FloatArray
     compute_cycles: FloatArray
     n_bytes: _Bytes
@@ -149,7 +145,7 @@ class _Plans(NamedTuple):
 def look_up(context: OperatorContext) -> OperatorCost:
     """Gather, GatherND, GatherElements: rows of a table; few whose indices are constants are slices of it."""
     indices = context.tensor(1)
-    if indices is None or (size(indices.shape) <= _FEW_SLICES and not context.is_activation(context.layer.operands[1])):
+    if indices is None or (prod(indices.shape) <= _FEW_SLICES and not context.is_activation(context.layer.operands[1])):
         return move(context)
     return _cost(context, gathered, updates=False)
 
@@ -167,7 +163,7 @@ def gathered(context: OperatorContext) -> LookUps:
     if context.layer.op.endswith("GatherND"):
         return _tuples(table, context.shape(1), context.integer("batch_dims", 0))
     entries = table[context.axis(0, len(table))] if table else 1
-    return LookUps(1, entries, size(table) // max(entries, 1), size(context.shape(1)))
+    return LookUps(1, entries, prod(table) // max(entries, 1), prod(context.shape(1)))
 
 
 def scattered(context: OperatorContext) -> LookUps:
@@ -177,14 +173,14 @@ def scattered(context: OperatorContext) -> LookUps:
         return _tuples(table, context.shape(1), 0)
     if context.layer.op == "TensorScatter":  # positions that follow each other in every sample
         axis = context.axis(-2, len(table))
-        return LookUps(table[0], table[axis], size(table[1:]) // max(table[axis], 1), context.shape(1)[axis])
+        return LookUps(table[0], table[axis], prod(table[1:]) // max(table[axis], 1), context.shape(1)[axis])
     return _elementwise_groups(context, table)
 
 
 def _elementwise_groups(context: OperatorContext, table: tuple[int, ...]) -> LookUps:
     """Every element has an index of its own: all axes but one are groups."""
     indices, axis = context.shape(1), context.axis(0, len(table))
-    return LookUps(size(indices) // max(indices[axis], 1), table[axis], 1, indices[axis])
+    return LookUps(prod(indices) // max(indices[axis], 1), table[axis], 1, indices[axis])
 
 
 def _tuples(table: tuple[int, ...], indices: tuple[int, ...], n_batch: int) -> LookUps:
@@ -195,7 +191,6 @@ def _tuples(table: tuple[int, ...], indices: tuple[int, ...], n_batch: int) -> L
 
 
 def _cost(context: OperatorContext, work_of: Callable[[OperatorContext], LookUps], updates: bool) -> OperatorCost:
-    """A planned look-up or update, whose temporaries do not fall when the batch grows."""
     plan = _planned(context, work_of(context), updates)
 
     def bytes_at(n_samples: int) -> float:
@@ -280,33 +275,25 @@ def _plans(work: LookUps, split: _Split, width: int, updates: bool) -> _Plans:
     """
     part = split.share(work)
     vectors, share = np.ceil(part.columns * width / 8), 1 / split.entries
+    row_bytes, index_bytes = part.groups * part.columns * width, part.groups * part.lookups * _INDEX_BYTES
     if updates:
-        n_bytes = _update_bytes(part, split, width)
+        nothing = np.zeros_like(split.entries)
+        n_bytes = _Bytes(index_bytes, part.lookups * row_bytes, nothing, nothing)
         vertex = kernels.gather(WORKERS * part.lookups, vectors, share / WORKERS)
     else:
-        n_bytes = _slice_bytes(part, split, width)
+        n_own = np.ceil(part.lookups / split.entries)
+        n_bytes = _Bytes(
+            indices=index_bytes,
+            rows=part.lookups * row_bytes,
+            table=np.where(split.lookups > 1, part.entries * row_bytes, 0),
+            candidates=np.where(split.entries > 1, split.entries * n_own * row_bytes, 0),
+        )
         vertex = kernels.gather(part.lookups, vectors, share)
     moved = ((n_bytes.indices, 1), (n_bytes.table, 1), (n_bytes.received, _SOURCES))
     exchange = sum(np.where(amount > 0, kernels.exchange(amount, n_sources), 0) for amount, n_sources in moved)
     picked = kernels.gather(np.ceil(part.lookups / split.entries), vectors, share)
     compute = part.groups * (vertex + np.where(n_bytes.candidates > 0, picked, 0))
     return _Plans(np.asarray(exchange), np.asarray(compute), n_bytes)
-
-
-def _slice_bytes(part: _Split, split: _Split, width: int) -> _Bytes:
-    row_bytes = part.groups * part.columns * width
-    n_own = np.ceil(part.lookups / split.entries)
-    return _Bytes(
-        indices=part.groups * part.lookups * _INDEX_BYTES,
-        rows=part.lookups * row_bytes,
-        table=np.where(split.lookups > 1, part.entries * row_bytes, 0),
-        candidates=np.where(split.entries > 1, split.entries * n_own * row_bytes, 0),
-    )
-
-
-def _update_bytes(part: _Split, split: _Split, width: int) -> _Bytes:
-    n_updates, nothing = part.groups * part.lookups, np.zeros_like(split.entries)
-    return _Bytes(n_updates * _INDEX_BYTES, n_updates * part.columns * width, nothing, nothing)
 
 
 COST_RULES: dict[str, CostRule] = by_operator(

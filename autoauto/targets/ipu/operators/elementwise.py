@@ -7,13 +7,7 @@ from __future__ import annotations
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
-from autoauto.targets.ipu.operator_cost import (
-    CostRule,
-    Family,
-    OperatorContext,
-    OperatorCost,
-    Relayout,
-)
+from autoauto.targets.ipu.operator_cost import CostRule, Family, OperatorContext, OperatorCost, Relayout
 
 Loops = tuple[str, ...]
 

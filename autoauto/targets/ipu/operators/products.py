@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from math import ceil, inf
+from math import ceil, inf, prod
 from typing import NamedTuple
 
 from autoauto.records.units import Precision
@@ -21,11 +21,10 @@ from autoauto.targets.ipu.operator_cost import (
     Relayout,
     Shape,
     by_operator,
-    size,
     together,
 )
 from autoauto.targets.ipu.operators import data_movement, rows
-from autoauto.targets.ipu.tiling.planner import Batched, Bounded, Split, plan, reserve
+from autoauto.targets.ipu.tiling.planner import Batched, Bounded, Split, plan, reserve_each
 from autoauto.targets.ipu.tiling.split import Product, ProductCodelet
 
 _ONE = (1, 1)
@@ -62,9 +61,9 @@ def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> P
         rows = a[-2]
     if len(b) > 1:
         outputs = b[-1]
-    if size(b[:-2]) == 1:
-        return matrix_product(context, 1, size(a[:-2]) * rows, a[-1], outputs)
-    groups = size(context.out_shape) // max(rows * outputs, 1)
+    if prod(b[:-2]) == 1:
+        return matrix_product(context, 1, prod(a[:-2]) * rows, a[-1], outputs)
+    groups = prod(context.out_shape) // max(rows * outputs, 1)
     return matrix_product(context, groups, rows, a[-1], outputs)
 
 
@@ -89,7 +88,7 @@ def gemm_product(context: OperatorContext) -> Product:
     rows, inputs = context.shape(0)
     if context.integer("transA", 0):
         rows, inputs = inputs, rows
-    return matrix_product(context, 1, rows, inputs, size(context.shape(1)) // inputs)
+    return matrix_product(context, 1, rows, inputs, prod(context.shape(1)) // inputs)
 
 
 def einsum(context: OperatorContext) -> OperatorCost:
@@ -116,10 +115,10 @@ def einsum_product(context: OperatorContext) -> Product:
     left, right = set(labels[0]), set().union(*labels[1:])
     return matrix_product(
         context,
-        groups=size(tuple(sizes[name] for name in left & right & out)),
-        rows=size(tuple(sizes[name] for name in (left - right) & out)),
-        inputs=size(tuple(sizes[name] for name in sizes.keys() - out)),
-        outputs=size(tuple(sizes[name] for name in (right - left) & out)),
+        groups=prod(tuple(sizes[name] for name in left & right & out)),
+        rows=prod(tuple(sizes[name] for name in (left - right) & out)),
+        inputs=prod(tuple(sizes[name] for name in sizes.keys() - out)),
+        outputs=prod(tuple(sizes[name] for name in (right - left) & out)),
     )
 
 
@@ -220,7 +219,6 @@ def recurrent(context: OperatorContext) -> OperatorCost:
 
 
 def _of_steps(context: OperatorContext, n_steps: int, inputs: int) -> Product:
-    """The product of a recurrent cell for some of its steps, with its inputs or with its state."""
     _, batch, _ = three_lengths(context.shape(0))
     directions, gates, _ = cell(context)
     return matrix_product(context, directions, n_steps * batch, inputs, gates)
@@ -258,7 +256,7 @@ def priced(context: OperatorContext, batched: Batched, operands: tuple[int, ...]
     temporaries fall when the batch grows.
     """
     bound_bytes, product = context.bound_bytes, batched.product
-    reserved = reserve(batched, context.n_tiles)
+    (reserved,) = reserve_each((batched,), context.n_tiles)
     split = plan(Bounded(product, min(reserved.tile_bytes, bound_bytes)), context.n_tiles)
     binding_below_bytes = inf
     if split.within_bound and reserved.tile_bytes <= bound_bytes:  # a larger bound would change nothing
@@ -296,7 +294,6 @@ def _split_cost(
     coded: Split,
     tile_bytes: float,
 ) -> OperatorCost:
-    """A product cut by `split`, with the code of `coded` and temporaries of `tile_bytes` on a tile."""
     codelets = [f"{product.engine.value}_{product.precision.value}", "copy", "transpose"]
     if coded.reduces:
         codelets.append(f"reduceAdd_{product.precision.value}")
@@ -332,7 +329,6 @@ def allocated_share(regroups: bool) -> float:
 
 
 def _cast_to_fp8(context: OperatorContext, product: Product, operands: tuple[int, ...]) -> int:
-    """Cycles to cast what a product reads to fp8."""
     if product.precision is not Precision.FP8:
         return 0
     cycles = 0
@@ -360,7 +356,7 @@ def _move_parts_of_words(context: OperatorContext, product: Product) -> int:
     share = -(-product.groups * product.width * width // context.n_tiles)
     if not share:
         return 0
-    return round(float(kernels.copy_parts_of_words(share)))
+    return kernels.COPY_CALL_CYCLES + kernels.PART_OF_WORD_CYCLES * share
 
 
 def relayout_to_panels(context: OperatorContext, index: int) -> Relayout:
@@ -384,20 +380,17 @@ def with_bias(context: OperatorContext, product: OperatorCost, bias: int, channe
     """A product, and the addition of the operand at `bias`, if there is one."""
     if context.layer.op.endswith("Integer") or context.tensor(bias) is None:
         return product
-    return together(product, _add_bias(context, context.n_out, context.out_shape[channel_axis]))
-
-
-def _add_bias(context: OperatorContext, n_elements: int, channels: int) -> OperatorCost:
-    """Add one value a channel to `n_elements` elements, in place."""
-    share = -(-n_elements // context.n_tiles)
-    return OperatorCost(
+    share = -(-context.n_out // context.n_tiles)
+    n_received = min(context.out_shape[channel_axis], share)
+    added = OperatorCost(
         family=Family.ELEMENTWISE,
-        exchange_cycles=round(float(kernels.exchange(min(channels, share) * context.out_precision.n_bytes))),
+        exchange_cycles=round(float(kernels.exchange(n_received * context.out_precision.n_bytes))),
         compute_cycles=round(kernels.elementwise(share, ("add",), 2, context.out_precision)),
         codelets=(f"add_{context.out_precision.value}",),
         n_tiles=context.n_tiles,
         n_sources=1,
     )
+    return together(product, added)
 
 
 def matrix_gradients(product_of: ProductOf) -> GradientsOf:

@@ -55,7 +55,6 @@ def dynamic_lstm(context: OperatorContext) -> OperatorCost:
 
 
 def _quantised(context: OperatorContext) -> tuple[OperatorCost, OperatorCost]:
-    """The extremes of the first operand, and its bytes."""
     n_elements = context.n_elements(context.layer.operands[0])
     return rows.reduce_to(context, n_elements, 1, "reduceMax"), one_pass(context, n_elements, TO_BYTES)
 

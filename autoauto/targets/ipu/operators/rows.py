@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isqrt
+from math import isqrt, prod
 
 from autoauto.records.units import Precision
 from autoauto.targets.ipu import kernels
@@ -14,7 +14,6 @@ from autoauto.targets.ipu.operator_cost import (
     OperatorContext,
     OperatorCost,
     by_operator,
-    size,
     together,
 )
 from autoauto.targets.ipu.operators.elementwise import elementwise, grain_share
@@ -31,7 +30,7 @@ def layer_norm(context: OperatorContext) -> OperatorCost:
     """LayerNormalization and RMSNormalization: rows end with the last axis."""
     shape = context.shape(0)
     axis = context.axis(-1, len(shape))
-    return normalise(context, size(shape[:axis]), size(shape[axis:]))
+    return normalise(context, prod(shape[:axis]), prod(shape[axis:]))
 
 
 def group_norm(context: OperatorContext) -> OperatorCost:
@@ -39,7 +38,7 @@ def group_norm(context: OperatorContext) -> OperatorCost:
     shape = context.shape(0)
     groups = context.integer("num_groups", shape[1] if len(shape) > 1 else 1)
     n_rows = max(shape[0] * groups, 1)
-    return normalise(context, n_rows, size(shape) // n_rows)
+    return normalise(context, n_rows, prod(shape) // n_rows)
 
 
 def batch_norm(context: OperatorContext) -> OperatorCost:
@@ -51,7 +50,7 @@ def batch_norm(context: OperatorContext) -> OperatorCost:
         return elementwise(context)
     shape = context.shape(0)
     n_channels = max(shape[1] if len(shape) > 1 else 1, 1)
-    return normalise(context, n_channels, size(shape) // n_channels)
+    return normalise(context, n_channels, prod(shape) // n_channels)
 
 
 def field_norm(context: OperatorContext) -> OperatorCost:
@@ -60,8 +59,8 @@ def field_norm(context: OperatorContext) -> OperatorCost:
     if context.layer.attribute("axis") is not None:
         width = shape[context.axis(-1, len(shape))]
     else:
-        width = size(shape) // shape[1]
-    return normalise(context, size(shape) // max(width, 1), width)
+        width = prod(shape) // shape[1]
+    return normalise(context, prod(shape) // max(width, 1), width)
 
 
 def local_response_norm(context: OperatorContext) -> OperatorCost:
@@ -109,7 +108,7 @@ def softmax(context: OperatorContext) -> OperatorCost:
     """Softmax, LogSoftmax and Hardmax along one axis."""
     shape = context.shape(0)
     keys = shape[context.axis(-1, len(shape))] if shape else 1
-    return softmax_rows(context, size(shape) // max(keys, 1), keys)
+    return softmax_rows(context, prod(shape) // max(keys, 1), keys)
 
 
 def softmax_rows(context: OperatorContext, rows: int, keys: int) -> OperatorCost:
@@ -144,12 +143,12 @@ def softmax_rows(context: OperatorContext, rows: int, keys: int) -> OperatorCost
 
 def negative_log_likelihood(context: OperatorContext) -> OperatorCost:
     """NegativeLogLikelihoodLoss: workers pick the elements of their classes from rows where they lie; then the mean."""
-    n_rows = max(size(context.shape(1)), 1)
+    n_rows = max(prod(context.shape(1)), 1)
     share = -(-n_rows // context.n_tiles)
     exchange = round(float(kernels.exchange(_LABEL_BYTES * share)))
     compute = kernels.UNARY_LAUNCH_CYCLES + WORKERS * -(-share // WORKERS) * _PICK_CYCLES
     picked = OperatorCost(Family.GATHER, exchange, compute, ("multiSlice", "copy"), context.n_tiles, n_sources=1)
-    n_out = max(size(context.out_shape), 1)
+    n_out = max(prod(context.out_shape), 1)
     if n_out >= n_rows:
         return picked
     return together(picked, reduce_to(context, n_rows, n_out, n_samples=context.options.batch_size))
@@ -159,14 +158,14 @@ def cross_entropy(context: OperatorContext) -> OperatorCost:
     """SoftmaxCrossEntropyLoss: the logarithm of a softmax of every row, then `negative_log_likelihood`."""
     shape = context.shape(0)
     n_classes = max(shape[1] if len(shape) > 1 else 1, 1)
-    return together(softmax_rows(context, size(shape) // n_classes, n_classes), negative_log_likelihood(context))
+    return together(softmax_rows(context, prod(shape) // n_classes, n_classes), negative_log_likelihood(context))
 
 
 def reduction(context: OperatorContext) -> OperatorCost:
     """Every output from an equal number of inputs."""
     n_out = max(context.n_out // len(context.layer.outputs), 1)
     codelet = "reduceMax" if "Max" in context.layer.op else "reduceAdd"
-    return reduce_to(context, size(context.shape(0)), n_out, codelet, n_samples=context.options.batch_size)
+    return reduce_to(context, prod(context.shape(0)), n_out, codelet, n_samples=context.options.batch_size)
 
 
 def reduce_to(

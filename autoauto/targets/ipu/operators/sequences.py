@@ -5,7 +5,7 @@ Sorts (TopK) and scans (CumSum, CumProd) along an axis, recurrences (LinearAtten
 
 from __future__ import annotations
 
-from math import ceil, log2
+from math import ceil, log2, prod
 from typing import NamedTuple
 
 from autoauto.targets.ipu import kernels
@@ -16,7 +16,6 @@ from autoauto.targets.ipu.operator_cost import (
     OperatorContext,
     OperatorCost,
     by_operator,
-    size,
     together,
 )
 from autoauto.targets.ipu.operators import data_movement, products
@@ -59,9 +58,9 @@ def sort(context: OperatorContext) -> OperatorCost:
     axis = context.axis(-1, len(shape))
     length = max(shape[axis], 1)
     n_largest = max((*context.out_shape, *shape)[axis], 1)
-    n_rows = max(size(shape) // length, 1)
+    n_rows = max(prod(shape) // length, 1)
     ways = (_sort_all(n_rows, length, context.n_tiles), _find_largest(n_rows, length, n_largest, context.n_tiles))
-    return _sorted(context, min(ways, key=lambda way: way.cycles), size(shape))
+    return _sorted(context, min(ways, key=lambda way: way.cycles), prod(shape))
 
 
 def _sorted(context: OperatorContext, network: _Network, n_elements: int, n_sources: int = 0) -> OperatorCost:
@@ -80,10 +79,10 @@ def _sorted(context: OperatorContext, network: _Network, n_elements: int, n_sour
 def unique(context: OperatorContext) -> OperatorCost:
     """Unique: entries along an axis, or all elements, are sorted; then neighbours are compared, and equal ones go."""
     shape = context.shape(0) or (1,)
-    length = size(shape) if context.layer.attribute("axis") is None else shape[context.axis(0, len(shape))]
+    length = prod(shape) if context.layer.attribute("axis") is None else shape[context.axis(0, len(shape))]
     network = _sort_all(1, max(length, 1), context.n_tiles)
     compacted = _compacted(context, length, context.n_bytes(context.present[0]))
-    return together(_sorted(context, network, size(shape)), compacted)
+    return together(_sorted(context, network, prod(shape)), compacted)
 
 
 def suppress(context: OperatorContext) -> OperatorCost:
@@ -167,7 +166,7 @@ def _rows_and_length(context: OperatorContext) -> tuple[int, int]:
     shape = context.shape(0) or (1,)
     (axis, *_) = context.integers("axis", (len(shape) - 1,))
     length = max(shape[axis % len(shape)], 1)
-    return max(size(shape) // length, 1), length
+    return max(prod(shape) // length, 1), length
 
 
 def _scan_pieces(context: OperatorContext, n_rows: int, length: int) -> OperatorCost:
@@ -219,9 +218,9 @@ def eliminate(context: OperatorContext) -> OperatorCost:
     """Det and Inverse: row by row, a pass over what is left of every matrix; an inverse has its rows beside them."""
     shape = context.shape(0)
     length = max(shape[-1], 1)
-    n_elements = size(shape) * (2 if context.layer.op == "Inverse" else 1)
+    n_elements = prod(shape) * (2 if context.layer.op == "Inverse" else 1)
     step = one_pass(context, max(n_elements // 2, 1), ("add", "add"))
-    row = float(kernels.exchange(-(-size(shape) // length // context.n_tiles) * context.precision.n_bytes))
+    row = float(kernels.exchange(-(-prod(shape) // length // context.n_tiles) * context.precision.n_bytes))
     return step._replace(
         family=Family.SORT,
         exchange_cycles=length * round(row),

@@ -8,9 +8,9 @@ transformed as columns of a, weighed, and then as rows of b (Cooley and Tukey):
 
 from __future__ import annotations
 
-from math import isqrt
+from math import isqrt, prod
 
-from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, by_operator, size, together
+from autoauto.targets.ipu.operator_cost import CostRule, OperatorContext, OperatorCost, by_operator, together
 from autoauto.targets.ipu.operators import data_movement, products
 from autoauto.targets.ipu.operators.elementwise import one_pass
 from autoauto.targets.ipu.tiling.split import Product
@@ -46,7 +46,7 @@ def stft(context: OperatorContext) -> OperatorCost:
         length = 2 * (n_bins - 1)
     else:
         length = n_bins
-    n_elements = size(context.out_shape[:2]) * length
+    n_elements = prod(context.out_shape[:2]) * length
     framed = data_movement.move_bytes(context, n_elements * context.precision.n_bytes, per_element=False)
     costs = [transform(context, max(length, 1), parts=1), framed]
     if window:
@@ -75,13 +75,11 @@ def sines_product(context: OperatorContext, length: int, parts: int) -> Product:
 
 
 def _by_matrix(context: OperatorContext, length: int, parts: int) -> Product:
-    """All bins of whole signals."""
     n_signals = _n_signals(context)
-    return products.matrix_product(context, 1, n_signals, length * parts, -(-size(context.out_shape) // n_signals))
+    return products.matrix_product(context, 1, n_signals, length * parts, -(-prod(context.out_shape) // n_signals))
 
 
 def _of_pieces(context: OperatorContext, length: int, piece: int, parts: int) -> Product:
-    """Pieces of signals, whose bins are complex."""
     return products.matrix_product(context, 1, _n_signals(context) * -(-length // piece), piece * parts, 2 * piece)
 
 
@@ -89,13 +87,13 @@ def _n_signals(context: OperatorContext) -> int:
     """Signals in a tensor; an STFT has one a frame."""
     op, shape = context.layer.op, context.shape(0)
     if op == "STFT":
-        return max(size(context.out_shape[:2]), 1)
+        return max(prod(context.out_shape[:2]), 1)
     if op == "Rfft":
-        return max(size(shape[:-1]), 1)
+        return max(prod(shape[:-1]), 1)
     if op == "Irfft":  # the last axis is that of real and imaginary parts
-        return max(size(shape[:-2]), 1)
+        return max(prod(shape[:-2]), 1)
     axis = context.integers("axis", (-2,))[0] % len(shape)
-    return max(size((*shape[:axis], *shape[axis + 1 : -1])), 1)
+    return max(prod((*shape[:axis], *shape[axis + 1 : -1])), 1)
 
 
 COST_RULES: dict[str, CostRule] = by_operator(

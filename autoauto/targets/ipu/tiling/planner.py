@@ -16,17 +16,7 @@ _SIZES = ("groups", "batch", "height", "width", "inputs", "outputs")
 
 
 class Split(NamedTuple):
-    """One way to cut a product, priced.
-
-    Attributes:
-        exchange_cycles, compute_cycles: of all serial steps.
-        tile_bytes: temporary bytes of the fullest tile.
-        n_tiles: tiles that compute.
-        n_sources: tiles that the fullest tile receives from.
-        serial: steps in series.
-        reduces: whether partial sums of several tiles are added.
-        within_bound: False when no candidate met the bound, so that the fastest was taken without it.
-    """
+    """One way to cut a product, priced; not `within_bound` if it is the fastest because no candidate met the bound."""
 
     exchange_cycles: int
     compute_cycles: int
@@ -98,12 +88,7 @@ def _known(wanted: Bounded, n_tiles: int) -> Split | None:
 
 
 class Reserve(NamedTuple):
-    """Memory and code that are reserved for a product: they never fall when the batch grows.
-
-    Attributes:
-        tile_bytes: temporary bytes a tile of plans without a bound.
-        single: the plan for one sample, whose code stands for that of all batch sizes.
-    """
+    """Temporary bytes a tile of plans without a bound, and the plan of one sample, whose code is that of all sizes."""
 
     tile_bytes: float
     single: Split
@@ -132,13 +117,8 @@ class Batched(NamedTuple):
         return self.single._replace(**{name: n_samples * getattr(self.single, name) for name in self.growing})
 
 
-def reserve(batched: Batched, n_tiles: int) -> Reserve:
-    """The memory and code of a product's fastest plans, so that a larger batch never takes less (`never_falling`)."""
-    return reserve_each((batched,), n_tiles)[0]
-
-
 def reserve_each(wanted: Sequence[Batched], n_tiles: int) -> list[Reserve]:
-    """`reserve` for several products, whose fastest plans at powers of two of samples are made together."""
+    """Memory and code of the fastest plans of products, so that a larger batch never takes less (`never_falling`)."""
     if len(_FASTEST) > _MAX_FASTEST:
         _FASTEST.clear()
     # All batch sizes up to the same power of two share their plans.
@@ -194,7 +174,6 @@ def never_falling(bytes_at: Callable[[int], float], n_samples: int) -> float:
 
 
 def _plan_together(wanted: Sequence[Bounded], n_tiles: int) -> None:
-    """Plan products that differ in their sizes and bounds only, with their bounds and without."""
     parts = [candidates(product, n_tiles) for product, _ in wanted]
     owner = np.repeat(np.arange(len(parts)), [len(part.groups) for part in parts])
     split = SplitCandidates(*map(np.concatenate, zip(*parts, strict=True)))
@@ -220,7 +199,6 @@ class _Priced(NamedTuple):
 
     @property
     def cycles(self) -> FloatArray:
-        """Cycles of exchange and compute, as `Split.cycles`."""
         cycles: FloatArray = np.ceil(self.cost.exchange_cycles) + np.ceil(self.cost.compute_cycles)
         return cycles
 
@@ -233,7 +211,20 @@ class _Priced(NamedTuple):
         # Sorted by product, then by bytes, the first row of every product is its fastest split.
         rows = rows[np.lexsort((self.cost.tile_bytes[rows], self.owner[rows]))]
         rows = rows[np.diff(self.owner[rows], prepend=-1) > 0]
-        return dict(zip(self.owner[rows].tolist(), _splits(self.split, self.cost, rows), strict=True))
+        split, cost = self.split.rows(rows), self.cost
+        columns = (
+            np.ceil(cost.exchange_cycles[rows]).astype(np.int64),
+            np.ceil(cost.compute_cycles[rows]).astype(np.int64),
+            np.ceil(cost.tile_bytes[rows]).astype(np.int64),
+            split.tiles.astype(np.int64),
+            np.ceil(cost.n_sources[rows]).astype(np.int64),
+            (split.serial_inputs * split.serial_outputs).astype(np.int64),
+            split.inputs > 1,
+        )
+        fastest: dict[int, Split] = {}
+        for owner, *numbers in zip(self.owner[rows].tolist(), *(column.tolist() for column in columns), strict=True):
+            fastest[owner] = Split._make((*numbers, True))
+        return fastest
 
 
 def _price(wanted: Sequence[Bounded], owner: IntArray, split: SplitCandidates, n_tiles: int) -> _Priced:
@@ -281,18 +272,3 @@ def _cut_in_series(wanted: Sequence[Bounded], one_step: _Priced, n_tiles: int) -
         close = in_steps(np.flatnonzero(np.isinf(limit)[owner] & (cycles <= _CLOSE * quickest[owner])))
         np.minimum.at(limit, close.owner, close.cycles)
     return in_steps(np.flatnonzero(cycles <= limit[owner]))
-
-
-def _splits(split: SplitCandidates, cost: SplitCosts, rows: IntArray) -> list[Split]:
-    """The candidates of some rows, with whole numbers."""
-    of_rows = split.rows(rows)
-    columns = (
-        np.ceil(cost.exchange_cycles[rows]).astype(np.int64),
-        np.ceil(cost.compute_cycles[rows]).astype(np.int64),
-        np.ceil(cost.tile_bytes[rows]).astype(np.int64),
-        of_rows.tiles.astype(np.int64),
-        np.ceil(cost.n_sources[rows]).astype(np.int64),
-        (of_rows.serial_inputs * of_rows.serial_outputs).astype(np.int64),
-        of_rows.inputs > 1,
-    )
-    return [Split._make((*row, True)) for row in zip(*(column.tolist() for column in columns), strict=True)]

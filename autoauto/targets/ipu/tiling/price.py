@@ -69,8 +69,6 @@ class _Block:
     Attributes:
         groups, cells, lines, width: sizes of the output; a line is a row of a sample.
         in_panels, out_panels: groups of channels.
-        in_bytes, weight_bytes: bytes of operands.
-        out_elements, out_bytes: partial sums.
         partial_bytes: bytes of partial sums received from tiles that share the output; 0 if none does.
         sharers: tiles that share the weights.
     """
@@ -125,7 +123,6 @@ def _tile_bytes(split: SplitCandidates, block: _Block) -> Amount:
 
 
 def _multiply(product: Product, block: _Block) -> Amount:
-    """Cycles of the codelet for all groups of a block."""
     load_cycles = kernels.WEIGHT_LOAD_CYCLES * product.grain[1] / 16
     if product.precision is Precision.FP8:
         load_cycles += kernels.QUARTER_RESTART_CYCLES
@@ -166,7 +163,6 @@ def _reductions(n_tiles: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _combine(product: Product, split: SplitCandidates, block: _Block, n_tiles: int) -> tuple[Amount, Amount]:
-    """Exchange cycles and compute cycles to add the partial sums of the tiles that share an output."""
     n = split.inputs
     received = block.partial_bytes
     # A table of all numbers of tiles, because powers of whole columns take long.

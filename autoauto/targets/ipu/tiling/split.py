@@ -38,7 +38,6 @@ class Product(NamedTuple):
         batch, height, width: of the output.
         inputs, outputs: channels of one group.
         taps, stride: kernel height and width, and the step between outputs.
-        precision: of operands.
         partials: of partial sums and outputs; fp32 operands always have fp32 sums.
     """
 
@@ -130,9 +129,7 @@ def candidates(product: Product, n_tiles: int) -> SplitCandidates:
 def in_series(product: Product, split: SplitCandidates) -> tuple[IntArray, SplitCandidates]:
     """All splits with their channels computed in 1, 2, ... serial steps, as far as the channels can be cut.
 
-    Returns:
-        For each serial split the row of `split` that it is made of, and the serial splits. The parts over tiles are
-        those of that row.
+    They have the parts over tiles of a row of `split`, whose number comes first.
     """
     outputs, inputs = np.array(_SERIAL_PARTS, dtype=np.float64).T
     in_panels, out_panels = (np.reshape(n, (-1, 1)) for n in product.panels)

@@ -17,8 +17,7 @@ import pytest
 from autoauto.records.layers import Body
 from autoauto.targets.ipu.operator_cost import Family, OperatorContext, OperatorCost, Relayout, together
 from autoauto.targets.ipu.operators import products
-from autoauto.targets.ipu.operators.control_flow import control_flow
-from autoauto.targets.ipu.operators.registry import default_notes, forward_cost
+from autoauto.targets.ipu.operators.registry import control_flow, default_notes, forward_cost
 from autoauto.targets.ipu.tiling.planner import Bounded, plan
 
 MakeContext = Callable[..., OperatorContext]
