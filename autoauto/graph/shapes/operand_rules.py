@@ -319,10 +319,34 @@ def compressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
 
 
 def folded(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """Col2Im: the elements of whole blocks."""
-    channels, block = needed(operands, 0).shape[1], needed(operands, 2).data
-    if block is not None and channels % int(np.prod(block)):
-        raise ValueError(f"the second axis must have whole blocks of {block.tolist()}, it has a length of {channels}")
+    """Col2Im: the elements of whole blocks, as many blocks as fit the image."""
+    shape, image, block = needed(operands, 0).shape, needed(operands, 1).data, needed(operands, 2).data
+    if image is None or block is None:
+        return
+    if shape[1] % int(np.prod(block)):
+        raise ValueError(f"the second axis must have whole blocks of {block.tolist()}, it has a length of {shape[1]}")
+    n_axes = len(block)
+    pads = np.array(integers(node, "pads") or (0,) * 2 * n_axes).reshape(2, n_axes).sum(axis=0)
+    spread = np.array(integers(node, "dilations") or (1,) * n_axes) * (block - 1) + 1
+    steps = np.array(integers(node, "strides") or (1,) * n_axes)
+    if not np.all(steps > 0):
+        raise ValueError(f"strides must be above 0, they are {steps.tolist()}")
+    yield 0, (*shape[:2], int(np.prod((image + pads - spread) // steps + 1)))
+
+
+def placed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """AffineGrid: a matrix of every sample, for the axes of a field."""
+    size = needed(operands, 1).data
+    if size is not None:
+        n_axes = len(size) - 2
+        yield 0, (int(size[0]), n_axes, n_axes + 1)
+
+
+def branched(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """Ensembles of trees: nodes that ask for features that there are."""
+    n_features, asked = needed(operands, 0).shape[-1], integers(node, "nodes_featureids")
+    if asked and max(asked) >= n_features:
+        raise ValueError(f"nodes must ask for one of {n_features} features, one asks for feature {max(asked)} from 0")
     yield from ()
 
 
@@ -629,7 +653,7 @@ def turned(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
 
 
 def accumulated(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """CumSum: along an axis that there is."""
+    """CumSum and CumProd: along an axis that there is."""
     shape, axis = needed(operands, 0).shape, needed(operands, 1)
     if axis.data is not None and axis.data.size == 1 and not -len(shape) <= int(axis.data.reshape(-1)[0]) < len(shape):
         raise ValueError(f"axis {axis.data.reshape(-1)[0]} is none of {list(shape)}")
@@ -710,12 +734,14 @@ def unpooled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
 
 
 _STANDARD: dict[str, OperandRule] = {
+    "AffineGrid": placed,
     "Attention": attention,
     "Col2Im": folded,
     "Compress": compressed,
     "Conv": convolution,
     "ConvInteger": partial(convolution, bias=None),
     "ConvTranspose": transposed_convolution,
+    "CumProd": accumulated,
     "CumSum": accumulated,
     "DeformConv": deformed_convolution,
     "DequantizeLinear": quantised,
@@ -797,6 +823,9 @@ _CLASSIC: dict[str, OperandRule] = {
     "FeatureVectorizer": joined,
     "LinearRegressor": linear,
     "Scaler": scaled,
+    "TreeEnsemble": branched,
+    "TreeEnsembleClassifier": branched,
+    "TreeEnsembleRegressor": branched,
 }
 _RULES: dict[tuple[str, str], OperandRule] = {("com.microsoft.nchwc", "Conv"): convolution_in_blocks}
 for _domain, _rules in {"": _STANDARD, "com.microsoft": _CONTRIB, "ai.onnx.ml": _CLASSIC}.items():

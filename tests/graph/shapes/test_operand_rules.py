@@ -150,6 +150,12 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     ),
     "conditions": ("Compress x c > y axis=1", TOKENS, {"c": np.ones(9, bool)}, "longer than its axis of 4, it has 9"),
     "blocks": ("Col2Im x s b > y", {"x": [1, 5, 9]}, {"s": [4, 4], "b": [2, 2]}, "whole blocks of [2, 2]", 18),
+    "number of blocks": ("Col2Im x s b > y", {"x": [1, 4, 8]}, {"s": [4, 4], "b": [2, 2]}, "must be [1, 4, 9]", 18),
+    "matrices of samples": ("AffineGrid x s > y", {"x": [2, 2, 2]}, {"s": [2, 3, 5, 6]}, "must be [2, 2, 3]", 20),
+    "features of trees": (
+        *("ai.onnx.ml.TreeEnsembleRegressor x > y nodes_featureids=[4,0] n_targets=1", {"x": [1, 4]}, {}),
+        "one of 4 features, one asks for feature 4 from 0",
+    ),
     "features": (
         *("ai.onnx.ml.FeatureVectorizer x > y inputdimensions=[9]", {"x": [1, 4]}, {}),
         "operand 'x' must be [1, 9], it is [1, 4]",
