@@ -141,6 +141,7 @@ def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
 def per_row(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """LayerNormalization and its kin: scale and bias broadcast to the axes that are normalised."""
     shape = needed(operands, 0).shape
+    axis_of(node, "axis", -1, shape)
     _refuse_unless_it_broadcasts(node, operands, 1, shape)
     _refuse_unless_it_broadcasts(node, operands, 2, shape)
     yield from ()
@@ -221,6 +222,19 @@ def columns(node: onnx.NodeProto, operands: Operands, each: Sequence[int], bias:
         for index in each:
             _check_elements(node, operands, index, 1, shape[1])
     _check_elements(node, operands, bias, shape[-1])
+    yield from ()
+
+
+def product_of_integers(
+    node: onnx.NodeProto, operands: Operands, rows: Sequence[int], right: int, columns: Sequence[int]
+) -> Iterator[Required]:
+    """MatMulInteger and QLinearMatMul: a scale and a zero point for a matrix, or for each of its rows or columns."""
+    left_shape, right_shape = needed(operands, 0).shape, needed(operands, right).shape
+    if len(left_shape) == len(right_shape) == 2:
+        for index in rows:
+            _check_elements(node, operands, index, 1, left_shape[0])
+        for index in columns:
+            _check_elements(node, operands, index, 1, right_shape[1])
     yield from ()
 
 
@@ -717,8 +731,17 @@ def rotated(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     shape = needed(operands, 0).shape
     size = shape[-1] if len(shape) == 4 else shape[-1] // count(node, "num_heads")
     n_pairs = (integer(node, "rotary_embedding_dim", 0) or size) // 2
-    for index in (1, 2):
-        yield index, (*needed(operands, index).shape[:-1], n_pairs)
+    cosines = needed(operands, 1).shape
+    yield 1, (*cosines[:-1], n_pairs)
+    yield 2, cosines
+    yield 3, (shape[0], shape[-2])
+
+
+def suppressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """NonMaxSuppression: four corners of every box, and a score of every class for it."""
+    n_samples, n_boxes, *_ = needed(operands, 0).shape
+    yield 0, (n_samples, n_boxes, 4)
+    yield 1, (n_samples, None, n_boxes)
 
 
 def regions(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -756,11 +779,14 @@ _STANDARD: dict[str, OperandRule] = {
     "LSTM": recurrent,
     "LayerNormalization": per_row,
     "LpNormalization": along_axis,
+    "MatMulInteger": partial(product_of_integers, rows=(2,), right=1, columns=(3,)),
     "MaxUnpool": unpooled,
     "MeanVarianceNormalization": along_axes,
     "NegativeLogLikelihoodLoss": weighted_loss,
+    "NonMaxSuppression": suppressed,
     "PRelu": slope,
     "QLinearConv": partial(convolution, weight=3, bias=8, scales=(4, 5)),
+    "QLinearMatMul": partial(product_of_integers, rows=(1, 2, 6, 7), right=3, columns=(4, 5)),
     "QuantizeLinear": quantised,
     "RMSNormalization": per_row,
     "RNN": recurrent,

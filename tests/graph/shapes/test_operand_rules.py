@@ -156,6 +156,27 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         *("ai.onnx.ml.TreeEnsembleRegressor x > y nodes_featureids=[4,0] n_targets=1", {"x": [1, 4]}, {}),
         "one of 4 features, one asks for feature 4 from 0",
     ),
+    "zero points of columns": (
+        *("MatMulInteger x w p q > y", {"uint8:x": [4, 3]}, {"w": narrow(3, 2), "p": np.uint8(0), "q": narrow(3)}),
+        "'q' must have 1 or 2 elements, it is [3]",
+    ),
+    "scales of a product": (
+        *("QLinearMatMul x s p w t p s p > y", {"uint8:x": [4, 3]}, {**QUANTISED, "w": narrow(3, 2), "t": weight(3)}),
+        "'t' must have 1 or 2 elements, it is [3]",
+    ),
+    "scores of boxes": (
+        *(
+            "NonMaxSuppression x s > y",
+            {"x": [1, 6, 4], "s": [1, 2, 5]},
+            {},
+            "'s' must be [1, any, 6], it is [1, 2, 5]",
+        ),
+    ),
+    "axis of a norm": ("RMSNormalization x s > y axis=9", TOKENS, {"s": weight(8)}, "must be an axis of [1, 4, 8]", 23),
+    "sines of a turn": (
+        *("RotaryEmbedding x c d p > y num_heads=2", {**TOKENS, "int:p": [1, 4]}),
+        *({"c": weight(16, 2), "d": weight(15, 2)}, "'d' must be [16, 2]", 23),
+    ),
     "features": (
         *("ai.onnx.ml.FeatureVectorizer x > y inputdimensions=[9]", {"x": [1, 4]}, {}),
         "operand 'x' must be [1, 9], it is [1, 4]",
