@@ -164,8 +164,9 @@ def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnsw
     }
     title = f"{len(division.plans)} x {division.n_ipu} devices: {format_rate(micro_batches_per_s)} micro-batches/s"
     if subject.batch_size is not None:
-        record["samples_per_s"] = division.samples_per_s(subject.batch_size, subject.clock_hz)
-        title += f", {format_rate(record['samples_per_s'])} samples/s"
+        samples_per_s = division.samples_per_s(subject.batch_size, subject.clock_hz)
+        record["samples_per_s"] = samples_per_s
+        title += f", {format_rate(samples_per_s)} samples/s"
     rows = ((str(i), plan) for i, plan in enumerate(division.plans))
     return QueryAnswer(record, (plans_table(title, "replica", rows, subject.shown_clock_hz),))
 
