@@ -67,7 +67,7 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
 
     Raises:
-        BadInput: the plan is one of phases, or of another model.
+        BadInput: the plan is one of phases, of another model, or for more devices.
     """
     plan = trial.plan
     if not isinstance(plan, Plan):
@@ -75,6 +75,12 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     if plan.stages[-1].layers.stop != len(flow.graph):
         raise BadInput(
             f"the plan must be of {model} with {len(flow.graph)} layers, got one of {plan.stages[-1].layers.stop}"
+        )
+    cluster = flow.setting.cluster
+    if trial.knobs.n_devices > len(cluster):
+        raise BadInput(
+            f"the plan must be for devices of {cluster.name}, which are {len(cluster)}, got one for "
+            f"{trial.knobs.n_devices}; try the cluster of the search"
         )
     runner = flow.target if isinstance(flow.target, FileRunner) else None
     return Deployment(

@@ -161,8 +161,10 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
 def _check_bodies(node: onnx.NodeProto) -> None:
     """Refuse control flow whose bodies have not the inputs and outputs that ONNX asks for."""
     held = {entry.name: entry.g for entry in node.attribute if entry.type == onnx.AttributeProto.GRAPH}
-    sequences = attribute_named(node, "num_scan_inputs")
-    n_sequences = 1 if sequences is None else int(sequences.i)
+    n_sequences = 1
+    if node.op_type == "Scan":
+        sequences = attribute_named(node, "num_scan_inputs")
+        n_sequences = 0 if sequences is None else int(sequences.i)
     min_inputs = {"If": 1, "Loop": 2, "Scan": max(n_sequences, 1)}[node.op_type]
     names, n_inputs, n_outputs = {"body"}, len(node.input), len(node.output)
     if node.op_type == "If":  # its branches read tensors by name only

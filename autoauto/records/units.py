@@ -96,6 +96,15 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes / GIB:.1f} GiB"
 
 
+def format_rate(per_s: float) -> str:
+    """Write a throughput for people; below one a second with three digits.
+
+    >>> format_rate(12345.67), format_rate(0.04242)
+    ('12,345.7', '0.0424')
+    """
+    return f"{per_s:.3g}" if 0 < per_s < 1 else f"{per_s:,.1f}"
+
+
 def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amount]:
     """An amount of any batch size n, as its two parts: `fixed` + n x `per_sample`, by its values at 1 and 2 samples.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from autoauto.records.schedule import KINDS
-from autoauto.records.units import IntArray, format_bytes
+from autoauto.records.units import IntArray, format_bytes, format_rate
 
 if TYPE_CHECKING:
     from autoauto.records.plans.timeline import Timeline
@@ -76,17 +76,17 @@ def format_value(quantity: str, value: float) -> str:
     """
     if "_bytes" in quantity:
         return format_bytes(int(value))
-    if quantity == "gain_percent":
-        return format_gain(value)
     if quantity.endswith("_percent"):
-        return format_difference(value)
+        return format_gain(value) if quantity == "gain_percent" else format_difference(value)
     if quantity.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     if quantity == "latency_s":
         return f"{1e3 * value:,.3f} ms" if value < _LONG_S else f"{1e3 * value:,.0f} ms"
     if quantity == "tokens_per_s" and value >= _WHOLE:
         value = round(value)
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    if not isinstance(value, float):
+        return f"{value:,}"
+    return format_rate(value) if "_per_s" in quantity else f"{value:,.1f}"
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:

@@ -28,9 +28,13 @@ _IN_SECONDS = (PROFILED, GPU)
 """Targets of devices whose times are known in seconds: clock and tiles make no difference."""
 _OF_SECONDS = {"clock_hz": 1e9, "n_tiles": 1, "tile_memory_bytes": 1}
 """The values of what makes no difference there, for files that leave it out."""
-Rate = Annotated[int, Meta(ge=1, le=MAX_RATE)] | Annotated[float, Meta(ge=1, le=MAX_RATE)]
-"""A whole number stays an int, because the digits of a cluster are part of the fingerprint of a study."""
+Rate = Annotated[int, Meta(ge=1000, le=MAX_RATE)] | Annotated[float, Meta(ge=1000, le=MAX_RATE)]
+"""Bytes a second, of which gigabytes a second would be fewer than 1,000.
 
+A whole number stays an int, because the digits of a cluster are part of the fingerprint of a study.
+"""
+_Clock = Annotated[int, Meta(ge=10**6, le=MAX_RATE)] | Annotated[float, Meta(ge=10**6, le=MAX_RATE)]
+"""Hertz, of which megahertz would be fewer."""
 
 _DeviceCount = Annotated[int, Meta(ge=1, le=MAX_DEVICES)]
 _Speed = Annotated[float, Meta(ge=1e-6, le=1e6)]
@@ -40,7 +44,7 @@ if TYPE_CHECKING:
     _DeviceTable = Struct
 else:
     # Only imported profiles and io tiles make fractions of bytes.
-    _DeviceTable = table_form(Device, clock_hz=Rate, memory_bytes=PositiveWhole)
+    _DeviceTable = table_form(Device, clock_hz=_Clock, memory_bytes=PositiveWhole)
 
 
 class _LinkTable(Struct, forbid_unknown_fields=True):

@@ -39,6 +39,7 @@ def test_a_short_name_fits(name: str, width: int, dots: str) -> None:
         ("total_bytes", 3 * 1024**2, "3.0 MiB"),
         ("memory_bytes.vertexCode", 512, "512 B"),
         ("samples_per_s", 1234.56, "1,234.6"),
+        ("samples_per_s", 0.0424, "0.0424"),
     ],
 )
 def test_a_value_is_written_by_its_unit(quantity: str, value: float, shown: str) -> None:

@@ -24,10 +24,10 @@ memory_bytes = 1000
 n_tiles = 10
 tile_memory_bytes = 100
 [host_link]
-bytes_per_s = 7
+bytes_per_s = 7_000
 idle_cycles = 50
 [device_link]
-bytes_per_s = 70
+bytes_per_s = 70_000
 idle_cycles = 0
 """
 
@@ -39,16 +39,16 @@ devices = [
     {name = "small", clock_hz = 1e9, memory_bytes = 1000, n_tiles = 10, tile_memory_bytes = 100},
 ]
 [[receive_links]]
-bytes_per_s = 1
+bytes_per_s = 1_000
 idle_cycles = 10
 [[receive_links]]
-bytes_per_s = 2
+bytes_per_s = 2_000
 idle_cycles = 20
 [[send_links]]
-bytes_per_s = 3
+bytes_per_s = 3_000
 idle_cycles = 30
 [[send_links]]
-bytes_per_s = 4
+bytes_per_s = 4_000
 idle_cycles = 40
 """
 
@@ -64,10 +64,10 @@ memory_bytes = 2000
 n_tiles = 20
 tile_memory_bytes = 100
 [kinds.device_link]
-bytes_per_s = 70
+bytes_per_s = 70_000
 idle_cycles = 3
 [kinds.host_link]
-bytes_per_s = 7
+bytes_per_s = 7_000
 idle_cycles = 50
 [[kinds]]
 n_devices = 1
@@ -78,14 +78,14 @@ memory_bytes = 1000
 n_tiles = 10
 tile_memory_bytes = 100
 [kinds.device_link]
-bytes_per_s = 60
+bytes_per_s = 60_000
 idle_cycles = 4
 [kinds.host_link]
-bytes_per_s = 6
+bytes_per_s = 6_000
 idle_cycles = 40
 """
 
-STREAMING = "[streaming_memory]\nbytes_per_s = 5\nidle_cycles = 6\ncapacity_bytes = 7\n"
+STREAMING = "[streaming_memory]\nbytes_per_s = 5_000\nidle_cycles = 6\ncapacity_bytes = 7\n"
 
 
 def written(folder: Path, text: str) -> str:
@@ -182,24 +182,26 @@ def test_every_builtin_file_names_its_source_and_itself() -> None:
 def test_equal_devices_are_written_once(tmp_path: Path) -> None:
     cluster = load_cluster(written(tmp_path, SMALL))
     assert cluster.devices == (Device("small", 1e9, 1000, 10, 100),) * 2
-    assert cluster.receive_links == (Link(7, 50), Link(70, 0))
-    assert cluster.send_links == (Link(70, 0), Link(7, 50))
+    assert cluster.receive_links == (Link(7_000, 50), Link(70_000, 0))
+    assert cluster.send_links == (Link(70_000, 0), Link(7_000, 50))
 
 
 @pytest.mark.parametrize(("n_devices", "drawn"), [(2, "="), (3, "=-"), (6, "=-=-="), (7, "=-=-=-")])
 def test_every_so_many_devices_are_a_machine(tmp_path: Path, n_devices: int, drawn: str) -> None:
     text = SMALL.replace("n_devices = 2", f"n_devices = {n_devices}")
-    cluster = load_cluster(written(tmp_path, text + "[machine_link]\nevery = 2\nbytes_per_s = 6\nidle_cycles = 1\n"))
-    assert "".join("=" if link == Link(70, 0) else "-" for link in cluster.send_links[:-1]) == drawn
-    assert set(cluster.send_links[:-1]) <= {Link(70, 0), Link(6, 1)}
+    cluster = load_cluster(
+        written(tmp_path, text + "[machine_link]\nevery = 2\nbytes_per_s = 6_000\nidle_cycles = 1\n")
+    )
+    assert "".join("=" if link == Link(70_000, 0) else "-" for link in cluster.send_links[:-1]) == drawn
+    assert set(cluster.send_links[:-1]) <= {Link(70_000, 0), Link(6_000, 1)}
 
 
 def test_whole_machines_are_a_pod(tmp_path: Path) -> None:
     machines = SMALL.replace("n_devices = 2", "n_devices = 9")
-    machines += "[machine_link]\nevery = 2\nbytes_per_s = 6\nidle_cycles = 1\n"
-    pods = "[pod_link]\nevery = {}\nbytes_per_s = 5\nidle_cycles = 2\n"
+    machines += "[machine_link]\nevery = 2\nbytes_per_s = 6_000\nidle_cycles = 1\n"
+    pods = "[pod_link]\nevery = {}\nbytes_per_s = 5_000\nidle_cycles = 2\n"
     links = load_cluster(written(tmp_path, machines + pods.format(4))).receive_links
-    drawn = {Link(7, 50): "host ", Link(70, 0): "=", Link(6, 1): "-", Link(5, 2): " "}
+    drawn = {Link(7_000, 50): "host ", Link(70_000, 0): "=", Link(6_000, 1): "-", Link(5_000, 2): " "}
     assert "".join(drawn[link] for link in links) == "host =-= =-= "
     assert "every must be whole machines of 2 devices, got 3" in refusal(written(tmp_path, machines + pods.format(3)))
 
@@ -207,7 +209,7 @@ def test_whole_machines_are_a_pod(tmp_path: Path) -> None:
 def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
     """The cluster is part of the fingerprint of a study."""
     cluster = load_cluster(written(tmp_path, SMALL))
-    assert repr(cluster.receive_links[0]) == "Link(bytes_per_s=7, idle_cycles=50)"
+    assert repr(cluster.receive_links[0]) == "Link(bytes_per_s=7000, idle_cycles=50)"
     assert repr(cluster.devices[0].clock_hz) == "1000000000.0"
 
 
@@ -218,8 +220,8 @@ def test_a_file_may_have_a_schema_number(tmp_path: Path) -> None:
 def test_unequal_devices_are_listed(tmp_path: Path) -> None:
     cluster = load_cluster(written(tmp_path, UNEQUAL))
     assert [device.name for device in cluster.devices] == ["big", "small"]
-    assert cluster.receive_links == (Link(1, 10), Link(2, 20))
-    assert cluster.send_links == (Link(3, 30), Link(4, 40))
+    assert cluster.receive_links == (Link(1_000, 10), Link(2_000, 20))
+    assert cluster.send_links == (Link(3_000, 30), Link(4_000, 40))
 
 
 def test_fp8_is_true_or_false(tmp_path: Path) -> None:
@@ -232,7 +234,7 @@ def test_fp8_is_true_or_false(tmp_path: Path) -> None:
 
 def test_one_device_needs_no_device_link(tmp_path: Path) -> None:
     alone = SMALL.replace("n_devices = 2", "n_devices = 1").partition("[device_link]")[0]
-    assert load_cluster(written(tmp_path, alone)).send_links == (Link(7, 50),)
+    assert load_cluster(written(tmp_path, alone)).send_links == (Link(7_000, 50),)
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -270,12 +272,18 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         ("n_devices = 2", "n_devices = 0", "line 4: n_devices must be a whole number from 1 to 65536, got 0"),
         ("n_devices = 2", "n_devices = true", "n_devices must be a whole number from 1 to 65536, got True"),
         ("n_devices = 2", "n_devices = 2.0", "n_devices must be a whole number from 1 to 65536, got 2.0"),
-        ("clock_hz = 1e9", "clock_hz = -1e9", "line 7: device.clock_hz must be a number from 1 to"),
-        ("clock_hz = 1e9", "clock_hz = nan", "clock_hz must be a number from 1 to 1e+18, got nan"),
-        ("clock_hz = 1e9", "clock_hz = 5e-324", "clock_hz must be a number from 1 to 1e+18, got 5e-324"),
-        ("clock_hz = 1e9", "clock_hz = 1e300", "clock_hz must be a number from 1 to 1e+18, got 1e+300"),
-        ("clock_hz = 1e9", "clock_hz = inf", "clock_hz must be a number from 1 to 1e+18, got inf"),
-        ("clock_hz = 1e9", 'clock_hz = "fast"', "clock_hz must be a number from 1 to 1e+18, got 'fast'"),
+        ("clock_hz = 1e9", "clock_hz = -1e9", "line 7: device.clock_hz must be a number from 1e+06 to"),
+        ("clock_hz = 1e9", "clock_hz = 1_400", "clock_hz must be a number from 1e+06 to 1e+18, got 1400"),
+        (
+            "bytes_per_s = 7_000",
+            "bytes_per_s = 25",
+            "host_link.bytes_per_s must be a number from 1000 to 1e+18, got 25",
+        ),
+        ("clock_hz = 1e9", "clock_hz = nan", "clock_hz must be a number from 1e+06 to 1e+18, got nan"),
+        ("clock_hz = 1e9", "clock_hz = 5e-324", "clock_hz must be a number from 1e+06 to 1e+18, got 5e-324"),
+        ("clock_hz = 1e9", "clock_hz = 1e300", "clock_hz must be a number from 1e+06 to 1e+18, got 1e+300"),
+        ("clock_hz = 1e9", "clock_hz = inf", "clock_hz must be a number from 1e+06 to 1e+18, got inf"),
+        ("clock_hz = 1e9", 'clock_hz = "fast"', "clock_hz must be a number from 1e+06 to 1e+18, got 'fast'"),
         ("memory_bytes = 1000", "memory_bytes = 0.5", "memory_bytes must be a whole number"),
         ("idle_cycles = 50", "idle_cycles = -1", "line 13: host_link.idle_cycles must be a whole number from 0"),
         ("[device_link]", "[device_links]", "got device_links; did you mean 'device_link'?"),
@@ -297,7 +305,7 @@ def test_the_message_names_what_is_wrong_with_a_file(tmp_path: Path, old: str, n
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("[[send_links]]\nbytes_per_s = 4\nidle_cycles = 40\n", "", "2 devices, 2 receive_links, 1 send_links"),
+        ("[[send_links]]\nbytes_per_s = 4_000\nidle_cycles = 40\n", "", "2 devices, 2 receive_links, 1 send_links"),
         (
             "idle_cycles = 20",
             "idle = 20",
@@ -319,7 +327,7 @@ def test_a_list_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", [SMALL, UNEQUAL])
 def test_a_cluster_may_have_a_streaming_memory(tmp_path: Path, text: str) -> None:
     assert load_cluster(written(tmp_path, text)).streaming_memory is None
-    assert load_cluster(written(tmp_path, text + STREAMING)).streaming_memory == StreamingMemory(5, 6, 7)
+    assert load_cluster(written(tmp_path, text + STREAMING)).streaming_memory == StreamingMemory(5_000, 6, 7)
     message = refusal(written(tmp_path, text + STREAMING.replace("capacity_bytes = 7", "capacity_bytes = 0")))
     assert "streaming_memory.capacity_bytes must be a whole number from 1 to 2**53, got 0" in message
 
@@ -338,20 +346,20 @@ def test_machines_with_streaming_memory_share_256_gb_among_four() -> None:
     assert {memory.capacity_bytes for memory in memories.values() if memory} == {64 * 10**9}
 
 
-MACHINE = "[machine]\nn_devices = 2\nhost_bytes_per_s = 9\n"
-MACHINE_LINK = "[machine_link]\nbytes_per_s = 3\nidle_cycles = 1\n"
+MACHINE = "[machine]\nn_devices = 2\nhost_bytes_per_s = 9_000\n"
+MACHINE_LINK = "[machine_link]\nbytes_per_s = 3_000\nidle_cycles = 1\n"
 
 
 @pytest.mark.parametrize("form", [SMALL, UNEQUAL])
 def test_devices_of_a_machine_share_a_connection_to_the_host(tmp_path: Path, form: str) -> None:
     assert load_cluster(written(tmp_path, form)).machine is None
-    assert load_cluster(written(tmp_path, form + MACHINE)).machine == Machine(2, 9)
+    assert load_cluster(written(tmp_path, form + MACHINE)).machine == Machine(2, 9_000)
 
 
 def test_a_machine_says_where_the_links_between_machines_are(tmp_path: Path) -> None:
     four = SMALL.replace("n_devices = 2", "n_devices = 4")
     new = load_cluster(written(tmp_path, four + MACHINE + MACHINE_LINK))
-    assert new.receive_links[2] == Link(3, 1) != new.receive_links[1]
+    assert new.receive_links[2] == Link(3_000, 1) != new.receive_links[1]
     old = load_cluster(written(tmp_path, four + MACHINE_LINK.replace("[machine_link]", "[machine_link]\nevery = 2")))
     assert (new.receive_links, new.send_links) == (old.receive_links, old.send_links)
 
@@ -361,7 +369,7 @@ def test_a_machine_and_its_links_do_not_contradict_each_other(tmp_path: Path) ->
     other = MACHINE_LINK.replace("[machine_link]", "[machine_link]\nevery = 3")
     assert "every must be the n_devices of [machine], 2, got 3" in refusal(written(tmp_path, four + MACHINE + other))
     assert "must have every" in refusal(written(tmp_path, four + MACHINE_LINK))
-    assert "host_bytes_per_s" in refusal(written(tmp_path, SMALL + MACHINE.replace("= 9", "= 0")))
+    assert "host_bytes_per_s" in refusal(written(tmp_path, SMALL + MACHINE.replace("= 9_000", "= 0")))
 
 
 @pytest.mark.parametrize("name", ["m2000", "bow-2000", "bow-pod16", "bow-pod64"])
@@ -375,12 +383,12 @@ BIG, LITTLE = Device("big", 2e9, 2000, 20, 100), Device("small", 1e9, 1000, 10, 
 def test_devices_of_several_kinds_are_listed_kind_by_kind(tmp_path: Path) -> None:
     cluster = load_cluster(written(tmp_path, KINDS))
     assert cluster.kinds == (
-        DeviceKind(BIG, 2, Link(70, 3), Link(7, 50)),
-        DeviceKind(LITTLE, 1, Link(60, 4), Link(6, 40)),
+        DeviceKind(BIG, 2, Link(70_000, 3), Link(7_000, 50)),
+        DeviceKind(LITTLE, 1, Link(60_000, 4), Link(6_000, 40)),
     )
     assert cluster.devices == (BIG, BIG, LITTLE)
-    assert cluster.receive_links == (Link(7, 50), Link(70, 3), Link(60, 4))
-    assert cluster.send_links == (Link(70, 3), Link(70, 3), Link(6, 40))
+    assert cluster.receive_links == (Link(7_000, 50), Link(70_000, 3), Link(60_000, 4))
+    assert cluster.send_links == (Link(70_000, 3), Link(70_000, 3), Link(6_000, 40))
     assert (cluster.topology, cluster.machine, cluster.streaming_memory) == (Topology.LINE, None, None)
     all_to_all = load_cluster(written(tmp_path, 'topology = "all-to-all"\nsource = "mine"\n' + KINDS))
     assert (all_to_all.topology, all_to_all.kinds) == (Topology.ALL_TO_ALL, cluster.kinds)
@@ -396,7 +404,7 @@ def test_devices_of_several_kinds_are_listed_kind_by_kind(tmp_path: Path) -> Non
         ),
         (KINDS[KINDS.index("[[kinds]]") :], "kinds = []\n", "with devices of different names, got none"),
         ("n_devices = 1", "n_devices = 0", "kinds[1].n_devices must be a whole number from 1 to 65536, got 0"),
-        ("[kinds.host_link]\nbytes_per_s = 6\nidle_cycles = 40\n", "", "kinds[1] must have the field host_link"),
+        ("[kinds.host_link]\nbytes_per_s = 6_000\nidle_cycles = 40\n", "", "kinds[1] must have the field host_link"),
         ('name = "mixed"', 'name = "mixed"\nn_devices = 3', "must have only the fields name, target, kinds, topology"),
         ("[[kinds]]\nn_devices = 2", MACHINE + "[[kinds]]\nn_devices = 2", "[[kinds]] has no [machine]; leave it out"),
         ("[[kinds]]\nn_devices = 2", STREAMING + "[[kinds]]\nn_devices = 2", "has no [streaming_memory]; leave it"),

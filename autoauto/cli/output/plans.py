@@ -14,6 +14,7 @@ from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
+from autoauto.records.units import format_rate
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import Result
 from autoauto.space.table import flat
@@ -104,7 +105,7 @@ def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, genera
     """Print the throughput, latencies where text is generated, and what the devices cost."""
     from autoauto.report.wording import energy_text, headline, price_text, unit_of
 
-    speed = f"throughput: {result.samples_per_s:,.1f} {unit_of([knobs])}, {origin}"
+    speed = f"throughput: {format_rate(result.samples_per_s)} {unit_of([knobs])}, {origin}"
     if generated is not None:
         speed = headline(generated, origin)
     print_line("; ".join(filter(None, (speed, flow.setting.needs(knobs.session)))))

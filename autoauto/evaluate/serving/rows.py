@@ -166,7 +166,7 @@ def read_rows(path: Path) -> list[Row]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             text = file.read()
-        separator = separator_of(text)
+        separator = separator_of(text, path)
         reader = csv.DictReader(StringIO(text, newline=""), restval="", delimiter=separator)
         rows: list[Row] = []
         for cells in reader:

@@ -78,7 +78,7 @@ def multi_head(past: int) -> ShapeRule:
     def rule(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
         queries, heads, before = needed(operands, 0), count(node, "num_heads"), given(operands, past)
         batch, n_tokens, *_ = queries.shape
-        width, value_width, n_keys = _sizes(queries, given(operands, 1), given(operands, 2), heads)
+        width, value_width, n_keys = widths_and_keys(queries, given(operands, 1), given(operands, 2), heads)
         if before:
             is_buffer = integer(node, "past_present_share_buffer", 0)
             n_keys = before.shape[2] if is_buffer else before.shape[2] + n_keys
@@ -91,7 +91,7 @@ def multi_head(past: int) -> ShapeRule:
     return rule
 
 
-def _sizes(queries: Value, keys: Value | None, values: Value | None, heads: int) -> tuple[int, int, int]:
+def widths_and_keys(queries: Value, keys: Value | None, values: Value | None, heads: int) -> tuple[int, int, int]:
     """Channels of all heads of a query and of a value, and how many keys there are."""
     shape = ranked(queries, 3, 5)
     if len(shape) == 5:  # heads, then queries, keys and values of each
@@ -130,7 +130,7 @@ def _n_keys(operands: Operands, n_tokens: int) -> int:
 
 def sparse(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """SparseAttention: as GroupQueryAttention, its past is a buffer."""
-    output, *_ = grouped(node, operands)
+    output, *_ = grouped(node, operands[:3])  # operand 6 has columns of blocks
     past = [(value.dtype, value.shape) for value in (needed(operands, 3), needed(operands, 4))]
     return [output, *past]
 

@@ -25,7 +25,7 @@ MK2_TILES = 1472
 MK2_TILE_MEMORY_BYTES = 638_976
 
 
-_Clock = Annotated[float, Meta(ge=1, le=MAX_RATE)]
+_Clock = Annotated[float, Meta(ge=1e6, le=MAX_RATE)]
 _GBps = Annotated[float, Meta(ge=1e-9, le=MAX_RATE / 1e9)]
 _Megabytes = Annotated[float, Meta(gt=0, le=MAX_NUMBER)]
 

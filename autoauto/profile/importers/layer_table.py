@@ -12,7 +12,8 @@ latter two a number may have a decimal comma.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -39,6 +40,9 @@ _COLUMNS = (
     "input_bytes",
     "batch_size",
 )
+_SUM = re.compile(r"\b(total|sum|overall|all|model)\b", re.IGNORECASE)
+_ROUNDED = 0.01
+"""How far rounding may move a sum of times."""
 _WHAT = "a table of layers"
 Row = tuple[int, dict[str, str]]
 """The number of a line, and its cells by column."""
@@ -65,14 +69,16 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
         size = _batch_size(path, line, cells) if "batch_size" in columns else batch_size or 1
         earlier = layers.setdefault(size, [])
         bytes_before = earlier[-1].output_bytes if earlier else 0.0
-        earlier.append(_layer(f"{path}, line {line}", cells, bytes_before))
+        layer = _layer(f"{path}, line {line}", cells, bytes_before)
+        _refuse_sum(f"{path}, line {line}", layer, earlier)
+        earlier.append(layer)
     return RecordedProfile(path.stem, {size: tuple(each) for size, each in layers.items()})
 
 
 def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
     """The names of the columns, and the rows below them."""
     text = read_text(path, _WHAT)
-    separator = separator_of(text)
+    separator = separator_of(text, path)
     reader = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=True)
     lines = _lines(path, reader, decimal_comma=separator != ",")
     line, columns = next(lines, (1, []))
@@ -145,6 +151,16 @@ def _layer(where: str, cells: Mapping[str, str], bytes_before: float) -> Recorde
         input_bytes=inputs,
         output_bytes=outputs,
     )
+
+
+def _refuse_sum(where: str, layer: RecordedLayer, earlier: Sequence[RecordedLayer]) -> None:
+    """Refuse a row that adds up those above it, as spreadsheets end with."""
+    total_s = sum(each.forward_s for each in earlier)
+    if _SUM.search(layer.name) and len(earlier) > 1 and abs(layer.forward_s - total_s) <= _ROUNDED * total_s:
+        raise BadInput(
+            f"{where}: a row must be a layer, {layer.name[:40]!r} has the time of all rows above it, {total_s:g} s; "
+            "leave it out"
+        )
 
 
 IMPORTER = Importer("csv", read_layer_table)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, NamedTuple
@@ -35,6 +35,7 @@ _SUFFIX = "_kernel_time"
 _HOST = "CPUExecutionProvider"
 _MEMORY_HEADER = "#name,input_sizes,initializers_sizes,total_dynamic_sizes,total_temp_allocations"
 _DATA_DEPENDENT = frozenset({"NonZero", "NonMaxSuppression", "Unique", "Compress", "StringSplit", "If", "Loop"})
+_WITH_BODIES = frozenset({"If", "Loop", "Scan", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
 Microseconds = Annotated[float, Meta(ge=0, le=MAX_NUMBER)]
 _Dimensions = list[dict[str, list[Whole]]]
 
@@ -100,6 +101,11 @@ class _Ran(NamedTuple):
     node: _OrtNode
 
     @property
+    def stop_us(self) -> float:
+        """When it ended."""
+        return self.start_us + 1e6 * self.seconds
+
+    @property
     def identity(self) -> tuple[str, str | int]:
         """Equal in all runs of a node."""
         return self.name, self.node.node_index
@@ -121,6 +127,7 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     """
     events = from_plain(list[_OrtEvent], read_json(path), str(path))
     spans = sorted((e.ts, e.ts + e.dur) for e in events if e.name == "model_run")
+    _refuse_runs_at_once(path, spans)
     ran = sorted(_nodes(path, events), key=lambda each: each.start_us)
     runs = []
     for start, stop in spans:  # the nodes of a run are those that began in its span
@@ -149,6 +156,8 @@ def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     else:
         notes = [f"{path.name}: times are the median of {len(counted)} runs, without the first, which warms up"]
     notes += _notes_on_incomplete(path, nodes_of_runs, complete)
+    if any(each.start_us < before.stop_us for before, each in pairwise(counted[-1])):
+        notes.append(f"{path.name}: nodes ran at once; a stage takes the sum of their times, one after the other")
     providers = sorted({each.node.provider for each in counted[-1]} - {_HOST})
     if providers:
         notes.append(f"{', '.join(providers)} may compute after the host's call, whose time is what the profile has")
@@ -197,14 +206,25 @@ def _nodes(path: Path, events: Sequence[_OrtEvent]) -> Iterator[_Ran]:
             yield _Ran(event.name.removesuffix(_SUFFIX), event.ts, event.dur / 1e6, node)
 
 
+def _refuse_runs_at_once(path: Path, spans: Sequence[tuple[float, float]]) -> None:
+    """Refuse runs of several threads: a node of one would count for all that were running, and was slowed by them."""
+    for (_, stop_us), (start_us, _) in pairwise(spans):
+        if start_us < stop_us:
+            raise BadInput(
+                f"{path}: runs must follow each other, one begins at {start_us:.0f} us before another ends at "
+                f"{stop_us:.0f} us; record a session that one thread runs"
+            )
+
+
 def _outermost(events: Iterator[_Ran]) -> Iterator[_Ran]:
-    """Events that lie in no other: those of a loop's body are part of the loop."""
+    """Events that lie in no loop or branch, of which they would be part; others may run at once in several threads."""
     stop_us = -1.0
     for each in events:
-        end_us = each.start_us + 1e6 * each.seconds
-        if not (each.start_us < stop_us and end_us <= stop_us):
-            yield each
-            stop_us = max(stop_us, end_us)
+        if each.start_us < stop_us and each.stop_us <= stop_us:
+            continue
+        yield each
+        if each.node.op_name in _WITH_BODIES:
+            stop_us = max(stop_us, each.stop_us)
 
 
 def _complete(nodes_of_runs: Sequence[_NodesOfRun]) -> _NodesOfRun:

@@ -134,10 +134,12 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
         "a block must read an axis of the batch size",
         " of the first; give the batch size of the trace: --profile B=FILE",
     )
+    # What follows the last block up to the next run of the model is of this run.
+    starts = [block.ts for block in next(iter(blocks_of.values()))][1:]
     layers: list[RecordedLayer] = []
     boundaries: list[float] = []
     for name, blocks in blocks_of.items():
-        runs = [trace.run(block) for block in blocks]
+        runs = [trace.run(block, end) for block, end in zip(blocks, [*starts, float("inf")], strict=True)]
         counted = runs[1:] or runs  # the first one warms up
         middle = _BlockRun(*map(median, zip(*counted, strict=True)))
         if not boundaries:
@@ -153,6 +155,8 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
                 temporary_bytes=middle.temporary_bytes,
             )
         )
+    if not boundaries[-1]:
+        batch_notes += (f"{path.name}: nothing reads what the last block writes; it counts as 0 bytes",)
     notes = (*trace.notes(n_runs), *batch_notes)
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, notes)
 
@@ -276,14 +280,14 @@ class _Trace:
             notes.append(f"{name}: {len(_names(level.inner))} annotations lie in blocks, and are part of them")
         return tuple(notes)
 
-    def run(self, block: _TorchEvent) -> _BlockRun:
-        """The numbers of one run of a block."""
+    def run(self, block: _TorchEvent, end: float) -> _BlockRun:
+        """The numbers of one run of a block; the next run of the model begins at `end`."""
         thread = str(block.tid)
         gradients = self._gradients(block)
         stashed, peak = self._allocated(block)
         operators = self.operators.get(thread, ())
         inside = _within(operators, block.ts, block.stop)
-        after = operators[bisect_right(operators, block.stop, key=_start) :]
+        after = operators[bisect_right(operators, block.stop, key=_start) : bisect_left(operators, end, key=_start)]
         return _BlockRun(
             forward_s=self._seconds(block),
             backward_s=sum(map(self._seconds, gradients)),

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
+
+from autoauto.records.errors import BadInput
 
 _DECIMAL_COMMA = re.compile(r"([+-]?\d*),(\d+(?:[eE][+-]?\d+)?)")
+_HAS_DECIMAL_COMMA = re.compile(r"[;\t] *[+-]?\d*,\d+(?:[eE][+-]?\d+)? *(?=[;\t\r\n]|$)")
+_HAS_THOUSANDS = re.compile(r"[;\t] *([+-]?\d{1,3}(?:\.\d{3})+) *(?=[;\t\r\n]|$)")
 
 
-def separator_of(text: str) -> str:
+def separator_of(text: str, where: Path) -> str:
     """What separates the cells of a table: commas, semicolons or tabs, whichever its first line has most of.
 
-    >>> separator_of("a;b\\n0,5;1"), separator_of("\\na,b")
+    Raises:
+        BadInput: some numbers have a decimal comma, and others a point, which then separates thousands.
+
+    >>> separator_of("a;b\\n0,5;1", Path("a")), separator_of("\\na,b", Path("a"))
     (';', ',')
     """
     header = text.lstrip("\r\n ").partition("\n")[0]
-    return max(",;\t", key=header.count)
+    separator = max(",;\t", key=header.count)
+    thousands = _HAS_THOUSANDS.search(text)
+    if separator != "," and thousands is not None and _HAS_DECIMAL_COMMA.search(text):
+        line = text.count("\n", 0, thousands.start()) + 1
+        raise BadInput(
+            f"{where}, line {line}: a table with decimal commas must have no points in numbers, got "
+            f"{thousands[1][:40]}; write it without separators of thousands"
+        )
+    return separator
 
 
 def decimal_point(cell: str) -> str:

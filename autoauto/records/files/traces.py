@@ -105,7 +105,7 @@ def _content(path: Path) -> bytes:
 
 
 def _csv_rows(path: Path, text: str) -> Iterator[_Arrival]:
-    separator = separator_of(text)
+    separator = separator_of(text, path)
     reader = csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=separator != "\t")
     named = reader.fieldnames or ()
     names = set(named)

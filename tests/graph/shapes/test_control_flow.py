@@ -164,9 +164,13 @@ def test_stages_around_control_flow_compute_what_the_model_does(
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("else_branch = e", "other = e"), ("(int64 i, bool go, float[N, 4] s)", "(int64 i, float[N, 4] s)")],
+    [
+        ("else_branch = e", "other = e"),
+        ("(int64 i, bool go, float[N, 4] s)", "(int64 i, float[N, 4] s)"),
+        ("num_scan_inputs = 1,", ""),
+    ],
 )
 def test_bodies_without_the_ends_that_onnx_asks_for_are_one_line(wrong: str, right: str) -> None:
-    text = IF if wrong in IF else LOOP
-    with pytest.raises(UnreadableModel, match=r"the bodies of (If|Loop) '.*' lack the ends that ONNX asks for"):
+    text = next(each for each in (IF, LOOP, SCAN) if wrong in each)
+    with pytest.raises(UnreadableModel, match=r"the bodies of (If|Loop|Scan) '.*' lack the ends that ONNX asks for"):
         load_graph(parsed(text.replace(wrong, right)))

@@ -23,6 +23,8 @@ IMAGE, TOKENS, STEPS = {"x": [1, 4, 8, 8]}, {"x": [1, 4, 8]}, {"x": [5, 1, 4]}
 LSTM = {"w": weight(1, 32, 4), "r": weight(1, 32, 8)}
 QUANTISED = {"s": np.float32(1), "p": np.uint8(0)}
 NORM = {"s": weight(4), "b": weight(4), "t": weight(3)}
+EXPERTS = {"w": weight(2, 16, 8), "v": weight(2, 8, 16)}
+GROUPED = {"q": [2, 1, 32], "k": [2, 1, 16]}
 ATTENTION = {name: [1, 2, 4, 8] for name in "xv"}
 REFUSED: dict[str, tuple[Any, ...]] = {
     "kernel of a Conv": ("Conv x w > y kernel_shape=3,3", IMAGE, {"w": weight(6, 4, 1, 1)}, "'w' must be [6, 4, 3, 3]"),
@@ -135,7 +137,7 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     ),
     "keys of heads": (
         *("com.microsoft.MultiHeadAttention x k v > y num_heads=2", {**TOKENS, "k": [1, 4, 7], "v": [1, 4, 8]}, {}),
-        "'k' must be [1, any, 8]",
+        "'k' must be [1, 4, 8]",
     ),
     "sum before a normalisation": (
         *("com.microsoft.SkipLayerNormalization x s g > y", {**TOKENS, "s": [1, 4, 7]}, {"g": weight(8)}),
@@ -148,6 +150,33 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     ),
     "conditions": ("Compress x c > y axis=1", TOKENS, {"c": np.ones(9, bool)}, "longer than its axis of 4, it has 9"),
     "blocks": ("Col2Im x s b > y", {"x": [1, 5, 9]}, {"s": [4, 4], "b": [2, 2]}, "whole blocks of [2, 2]", 18),
+    "number of blocks": ("Col2Im x s b > y", {"x": [1, 4, 8]}, {"s": [4, 4], "b": [2, 2]}, "must be [1, 4, 9]", 18),
+    "matrices of samples": ("AffineGrid x s > y", {"x": [2, 2, 2]}, {"s": [2, 3, 5, 6]}, "must be [2, 2, 3]", 20),
+    "features of trees": (
+        *("ai.onnx.ml.TreeEnsembleRegressor x > y nodes_featureids=[4,0] n_targets=1", {"x": [1, 4]}, {}),
+        "one of 4 features, one asks for feature 4 from 0",
+    ),
+    "zero points of columns": (
+        *("MatMulInteger x w p q > y", {"uint8:x": [4, 3]}, {"w": narrow(3, 2), "p": np.uint8(0), "q": narrow(3)}),
+        "'q' must have 1 or 2 elements, it is [3]",
+    ),
+    "scales of a product": (
+        *("QLinearMatMul x s p w t p s p > y", {"uint8:x": [4, 3]}, {**QUANTISED, "w": narrow(3, 2), "t": weight(3)}),
+        "'t' must have 1 or 2 elements, it is [3]",
+    ),
+    "scores of boxes": (
+        *(
+            "NonMaxSuppression x s > y",
+            {"x": [1, 6, 4], "s": [1, 2, 5]},
+            {},
+            "'s' must be [1, any, 6], it is [1, 2, 5]",
+        ),
+    ),
+    "axis of a norm": ("RMSNormalization x s > y axis=9", TOKENS, {"s": weight(8)}, "must be an axis of [1, 4, 8]", 23),
+    "sines of a turn": (
+        *("RotaryEmbedding x c d p > y num_heads=2", {**TOKENS, "int:p": [1, 4]}),
+        *({"c": weight(16, 2), "d": weight(15, 2)}, "'d' must be [16, 2]", 23),
+    ),
     "features": (
         *("ai.onnx.ml.FeatureVectorizer x > y inputdimensions=[9]", {"x": [1, 4]}, {}),
         "operand 'x' must be [1, 9], it is [1, 4]",
@@ -161,6 +190,112 @@ REFUSED: dict[str, tuple[Any, ...]] = {
     "tables": (
         *("com.microsoft.EmbedLayerNormalization i i w p t g g > y m", {"int32:i": [1, 8]}),
         *({"w": weight(9, 16), "p": weight(8, 16), "t": weight(2, 15), "g": weight(16)}, "'t' must be [any, 16]"),
+    ),
+    "summand of a layout": (
+        *("com.microsoft.SkipGroupNorm x g g s > y groups=2 activation=0", {"x": [1, 8, 8, 4], "s": [1, 8, 7, 4]}),
+        *({"g": weight(4)}, "'s' must be [1, 8, 8, 4] or [1, 4] or [1, 1, 1, 4], it is [1, 8, 7, 4]"),
+    ),
+    "tokens of experts": (
+        *("com.microsoft.MoE x r w - v > y k=1", {"x": [3, 8], "r": [2, 2]}, EXPERTS),
+        "'r' must be [3, 2], it is [2, 2]",
+    ),
+    "number of experts": (
+        *("com.microsoft.MoE x r w - v > y k=1", {"x": [3, 8], "r": [3, 4]}, EXPERTS),
+        "'w' must be [4, any, any], it is [2, 16, 8]",
+    ),
+    "experts of a token": (
+        *("com.microsoft.MoE x r w - v > y k=3", {"x": [3, 8], "r": [3, 2]}, EXPERTS),
+        "at most 2 experts, 'k' is 3",
+    ),
+    "weights of experts": (
+        *("com.microsoft.MoE x r w - v > y k=1", {"x": [3, 8], "r": [3, 2]}, {**EXPERTS, "v": weight(2, 8, 12)}),
+        "from 8 elements of a token to 8, they are of [16, 8] and [8, 12]",
+    ),
+    "packed experts": (
+        *("com.microsoft.QMoE x r w s - v t > y k=1 expert_weight_bits=4", {"x": [3, 8], "r": [3, 2]}),
+        *({"w": narrow(2, 16, 4), "s": weight(2, 16), "v": narrow(2, 8, 8), "t": weight(2, 9)}, "'t' must be [2, 8]"),
+    ),
+    "mask of keys": (
+        *("com.microsoft.MultiHeadAttention x x x - m > y num_heads=2", {**TOKENS, "int32:m": [1, 5]}, {}),
+        "'m' must be [1] or [2] or [5] or [1, 4] or",
+    ),
+    "bias of scores": (
+        *("com.microsoft.MultiHeadAttention x x x - - a > y num_heads=2", {**TOKENS, "a": [1, 3, 4, 4]}, {}),
+        "it is [1, 3, 4, 4]",
+    ),
+    "bias of heads": (
+        *("com.microsoft.MultiHeadAttention x x x b > y num_heads=2", TOKENS, {"b": weight(16)}),
+        "'b' must be [24], it is [16]",
+    ),
+    "past of other heads": (
+        *("com.microsoft.MultiHeadAttention x x x - - - p p > y num_heads=2", {**TOKENS, "p": [1, 4, 6, 2]}, {}),
+        "'p' must be [1, 2, any, 4], it is [1, 4, 6, 2]",
+    ),
+    "values of a shorter past": (
+        *("com.microsoft.MultiHeadAttention x x x - - - p q > y num_heads=2", {**TOKENS, "p": [1, 2, 6, 4]}),
+        *({"q": weight(1, 2, 5, 4)}, "'q' must be [1, 2, 6, 4]"),
+    ),
+    "past of merged weights": (
+        *("com.microsoft.Attention x w b - p > y num_heads=2", {**TOKENS, "p": [2, 1, 2, 5, 3]}),
+        *({"w": weight(8, 24), "b": weight(24)}, "'p' must be [2, 1, 2, any, 4]"),
+    ),
+    "mask of merged weights": (
+        *("com.microsoft.Attention x w b m > y num_heads=2", {**TOKENS, "int32:m": [1, 4, 5]}),
+        *({"w": weight(8, 24), "b": weight(24)}, "or [1, 4, 4] or"),
+    ),
+    "past of grouped heads": (
+        *("com.microsoft.GroupQueryAttention q k k p p n t > y num_heads=4 kv_num_heads=2", GROUPED),
+        *({"p": weight(2, 4, 6, 8), "n": np.ones(2, np.int32), "t": np.int32(7)}, "'p' must be [2, 2, any, 8]"),
+    ),
+    "groups of those heads": (
+        *("com.microsoft.GroupQueryAttention q k k - - n t > y num_heads=4 kv_num_heads=3", GROUPED),
+        *({"n": np.ones(2, np.int32), "t": np.int32(1)}, "a multiple of those of keys, 4 is not of 3"),
+    ),
+    "mask of the standard": (
+        *("Attention x x x m > y q_num_heads=2 kv_num_heads=2", {**TOKENS, "m": [4, 6]}, {}),
+        *("'m' must broadcast to [1, 2, 4, 4]", 23),
+    ),
+    "turned pairs": (
+        *("com.microsoft.RotaryEmbedding x p c c > y num_heads=2", {**TOKENS, "int:p": [1, 4]}),
+        *({"c": weight(16, 4)}, "'c' must be [any, 2], it is [16, 4]"),
+    ),
+    "positions": (
+        *("com.microsoft.EmbedLayerNormalization i - w p - g g > y m", {"int32:i": [1, 8]}),
+        *({"w": weight(9, 16), "p": weight(6, 16), "g": weight(16)}, "8 tokens must have positions, operand 'p' has 6"),
+    ),
+    "quantised tables": (
+        *("com.microsoft.QEmbedLayerNormalization i - w p - g g - s s - s s z z - z z > y m", {"int32:i": [1, 8]}),
+        {"w": narrow(9, 16), "p": narrow(8, 12), "g": narrow(16), "s": np.float32(1), "z": np.uint8(0)},
+        "'p' must be [any, 16]",
+    ),
+    "scales of blocks of a row": (
+        *("com.microsoft.MatMulBnb4 x w s > y K=64 N=6 block_size=64 quant_type=1", {"x": [1, 64]}),
+        *({"w": narrow(192), "s": weight(5)}, "'s' must have 6 elements, it is [5]"),
+    ),
+    "zero points of blocks": (
+        *("com.microsoft.MatMulNBits x w s z > y K=64 N=6 bits=4 block_size=32", {"x": [1, 64]}),
+        *({"w": narrow(6, 2, 16), "s": weight(12), "z": narrow(7)}, "'z' must have 12 or 6 elements"),
+    ),
+    "scales of a table": (
+        *(
+            "com.microsoft.GatherBlockQuantized t x s > y gather_axis=0 quantize_axis=1 block_size=32",
+            {"int:x": [1, 3]},
+        ),
+        *({"t": narrow(9, 16), "s": weight(9, 2)}, "'s' must be [9, 1], it is [9, 2]"),
+    ),
+    "bias of columns": (
+        *("com.microsoft.DynamicQuantizeMatMul x w s - b > y", {"x": [1, 4]}),
+        *({"w": narrow(4, 6), "s": np.float32(1), "b": weight(5)}, "'b' must have 6 elements, it is [5]"),
+    ),
+    "scales of columns": (
+        *("com.microsoft.QGemm x s p w t p > y", {"uint8:x": [1, 4]}),
+        *({**QUANTISED, "w": narrow(4, 6), "t": weight(5)}, "'t' must have 1 or 6 elements, it is [5]"),
+    ),
+    "coordinates": ("com.microsoft.CDist x w > y", {"x": [4, 3]}, {"w": weight(5, 2)}, "'w' must be [any, 3]"),
+    "square matrices": ("com.microsoft.Inverse x > y", {"x": [1, 2, 3]}, {}, "'x' must be [1, 2, 2], it is [1, 2, 3]"),
+    "channels of a state": (
+        *("com.microsoft.CausalConvWithState x w - s > y", {"x": [1, 8, 3], "s": [1, 8, 3]}, {"w": weight(8, 1, 3)}),
+        "'s' must be [1, 8, 2], it is [1, 8, 3]",
     ),
     "axes of a mean": ("MeanVarianceNormalization x > y axes=0,9", IMAGE, {}, "axes must be of [1, 4, 8, 8]"),
     "coefficients": ("ai.onnx.ml.LinearRegressor x > y coefficients=[1.0,2.0]", {"x": [1, 4]}, {}, "got 2"),
@@ -197,6 +332,24 @@ COMPUTED: dict[str, tuple[Any, ...]] = {
     ),
     "slope of channels": ("PRelu x w > y", TOKENS, {"w": weight(4, 1)}),
     "shared heads": (*("Attention x k v > y", {"x": [1, 8, 4, 16], "k": [1, 2, 6, 16], "v": [1, 2, 6, 12]}, {}, 23),),
+    "mask of ends": (
+        *("com.microsoft.Attention x w b m > y num_heads=2", {"x": [2, 4, 8], "int32:m": [2, 4]}),
+        {"w": weight(8, 24), "b": weight(24)},
+    ),
+    "bias of all samples": (
+        *("com.microsoft.MultiHeadAttention x x x - - a > y num_heads=2", {"x": [2, 4, 8], "a": [1, 1, 4, 4]}, {}),
+    ),
+    "gated experts": (
+        *("com.microsoft.MoE x r w b v > y k=2 activation_type=swiglu swiglu_fusion=1", {"x": [3, 8], "r": [3, 2]}),
+        {"w": weight(2, 32, 8), "b": weight(2, 32), "v": weight(2, 8, 16)},
+    ),
+    "experts in blocks": (
+        *("com.microsoft.QMoE x r w s - v t > y k=1 expert_weight_bits=4 block_size=16", {"x": [3, 32], "r": [3, 2]}),
+        {"w": narrow(2, 64, 16), "s": weight(2, 64, 2), "v": narrow(2, 32, 32), "t": weight(2, 32, 4)},
+    ),
+    "scales in a row": (
+        *("com.microsoft.DynamicQuantizeMatMul x w s > y", {"x": [1, 4]}, {"w": narrow(4, 6), "s": weight(1, 6)}),
+    ),
     "added rows": ("com.microsoft.SkipLayerNormalization x s g > y", {**TOKENS, "s": [4, 8]}, {"g": weight(8)}),
     "packed weight": (
         *("com.microsoft.MatMulNBits x w s > y K=64 N=16 bits=4 block_size=32", {"x": [1, 64]}),

@@ -82,6 +82,11 @@ def test_batch_sizes_are_a_column_or_that_of_the_file(tmp_path: Path) -> None:
             TABLE.replace(",", ";").replace("100", "1.234"),
             "line 2: activation_bytes must be a whole number, got '1.234'",
         ),
+        (
+            "name;forward_s;output_bytes\na;0,5;1.000\n",
+            "line 2: a table with decimal commas must have no points in numbers, got 1.000; write it without",
+        ),
+        (TABLE + "Total,0.75,1,10,108,16\n", "line 4: a row must be a layer, 'Total' has the time of all rows above"),
         ("\n\nname,forward_s\n", "line 3: .* output_bytes is missing"),
         (TABLE.replace("b,", "\x1b[31mb,"), r"must be printable, got '\\x1b\[31mb'"),
         (TABLE.replace("0.25", "0").replace("0.5", "0"), "some layer must take time, all have 0 s at batch size 1"),
@@ -100,6 +105,10 @@ def test_batch_sizes_are_a_column_or_that_of_the_file(tmp_path: Path) -> None:
 def test_a_mistake_is_refused_with_its_line(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
         read_layer_table(table(tmp_path, text))
+
+
+def test_a_layer_may_be_called_a_sum(tmp_path: Path) -> None:
+    assert len(read_layer_table(table(tmp_path, TABLE + "sum,0.01,0,0,8,16\n")).at(1)) == 3
 
 
 def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:

@@ -116,3 +116,32 @@ def test_a_batch_size_that_outputs_contradict_is_refused(shapes: dict[str, list[
 def test_samples_may_lie_along_the_second_axis(tmp_path: Path) -> None:
     """Of 20 tokens each, as in recurrent networks."""
     assert line(tmp_path, {"a": [20, 8, 64], "b": [20, 8, 32], "c": [20, 64]}, 8).batch_sizes == (8,)
+
+
+def test_runs_of_several_threads_are_refused(tmp_path: Path) -> None:
+    """Each would have the nodes of the other, and its times."""
+    path = profile_of(tmp_path, [WARM, FIRST, SECOND])
+    events = json.loads(path.read_text())
+    events[3]["dur"] = 1100  # the second run, which the third one does not wait for
+    path.write_text(json.dumps(events))
+    with pytest.raises(
+        BadInput, match="runs must follow each other, one begins at 2000 us before another ends at 2100"
+    ):
+        read_onnxruntime(path)
+
+
+def test_nodes_that_run_while_another_does_all_count(tmp_path: Path) -> None:
+    """With `ORT_PARALLEL` a node may begin and end while a longer one runs; it is no part of that one."""
+    path = profile_of(tmp_path, [[("a", 350), ("b", 20)]] * 3)
+    assert seconds(path) == pytest.approx({"a": 350e-6, "b": 20e-6})
+    assert "p.json: nodes ran at once; a stage takes the sum of their times, one after the other" in (
+        read_onnxruntime(path).notes
+    )
+
+
+def test_nodes_of_a_body_are_part_of_their_loop(tmp_path: Path) -> None:
+    path = profile_of(tmp_path, [[("a", 350), ("b", 20)]] * 3)
+    path.write_text(
+        path.read_text().replace('"op_name": "Relu", "node_index": "97"', '"op_name": "Loop", "node_index": "97"')
+    )
+    assert seconds(path) == pytest.approx({"a": 350e-6})

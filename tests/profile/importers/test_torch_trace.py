@@ -76,6 +76,15 @@ def test_the_outermost_annotations_are_the_blocks_and_the_first_run_is_left_out(
     assert any("says nothing of weights" in note for note in profile.notes)
 
 
+def test_the_next_run_reads_nothing_that_the_last_block_writes(write: Write) -> None:
+    """Without this the input of the first block would be the output of the last one."""
+    runs = [*(block("a", 0, 4), operator(1, 5), block("b", 5, 4), operator(6, 7))]
+    runs += [{**event, "ts": event["ts"] + 20} for event in runs]
+    profile = read_torch_trace(write(runs))
+    assert [layer.output_bytes for layer in profile.at(1)] == [7 * 2 * 4, 0]
+    assert "trace.json: nothing reads what the last block writes; it counts as 0 bytes" in profile.notes
+
+
 def test_kernels_of_a_gpu_count_for_the_block_that_launched_them(write: Write) -> None:
     """Written by the format of Kineto: there was no GPU to record one."""
     launch = {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "dur": 1}

@@ -137,6 +137,10 @@ def test_a_trial_is_exported_from_python(model: str, tmp_path: Path, monkeypatch
         autoauto.export(model, trial, "tflite", "b", "bow-2000")
     with pytest.raises(BadInput, match="the plan must be of resnet50 with 121 layers, got one of 5"):
         autoauto.export("resnet50", trial, "onnx", "b", "bow-2000")
+    with pytest.raises(
+        BadInput, match="for devices of c600, which are 1, got one for 2; try the cluster of the search"
+    ):
+        autoauto.export(model, trial, "onnx", "b", "c600")
     failed = unfit_trial(trial.knobs, Infeasible("no plan fits", 8), 1)
     with pytest.raises(BadInput, match="a configuration must run to be exported, this one does not: "):
         autoauto.export(model, failed, "onnx", "b", "bow-2000")
