@@ -84,11 +84,7 @@ _HINTS = {
 
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of a command, with those of a --config file as defaults.
-
-    Raises:
-        BadInput: an argument is wrong, or a value in the file; then the message names its line.
-    """
+    """The arguments of a command, with those of a --config file as defaults."""
     parser = build_parser(*argv[:1])
     args = parser.parse_args(argv)
     if getattr(args, "config", None) is None:

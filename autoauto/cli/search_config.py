@@ -117,11 +117,7 @@ def _range(file: ParsedTable, keys: list[str], table: Mapping[str, Any], domain:
 
 
 def _check_number(file: ParsedTable, keys: list[str], value: Any, is_whole: bool) -> None:
-    """Refuse an end or a step of a range that is no number, or one from which no values follow.
-
-    Raises:
-        BadInput: it is one.
-    """
+    """Refuse an end or a step of a range that is no number, or one from which no values follow."""
     key = keys[-1]
     is_number = type(value) is int or (type(value) is float and not is_whole)  # True and False are no numbers here
     if is_number and isfinite(value) and abs(value) <= MAX_SAMPLES and (key != "step" or value > 0):
@@ -133,11 +129,7 @@ def _check_number(file: ParsedTable, keys: list[str], value: Any, is_whole: bool
 
 
 def _method(file: ParsedTable, words: Mapping[str, str]) -> Method | None:
-    """The method that the file names, or that its words imply; None when there is neither.
-
-    Raises:
-        BadInput: the method does not support a word.
-    """
+    """The method that the file names, or that its words imply; None when there is neither."""
     named, method, origin = file.table.get("method"), None, ""
     if named is not None:
         method = Method(named)

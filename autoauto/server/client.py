@@ -455,11 +455,7 @@ _SUFFIXES = {"model": (".onnx", ".gguf", ".json", ".pb", ".pt", ".pth"), "cluste
 
 
 def _check_file(what: str, given: str) -> bool:
-    """True if a model, a cluster or another input is a file of this machine; else it is a name.
-
-    Raises:
-        BadInput: it is written as a path but is no file, or it is a model in several files.
-    """
+    """True if a model, a cluster or another input is a file of this machine; else it is a name."""
     path = Path(given)
     if path.is_file():
         if what == "model":
@@ -475,11 +471,7 @@ def _check_file(what: str, given: str) -> bool:
 
 
 def _check_one_file(path: Path) -> None:
-    """Refuse a model that keeps weights in other files, which the server would not have.
-
-    Raises:
-        BadInput: it does.
-    """
+    """Refuse a model that keeps weights in other files, which the server would not have."""
     from autoauto.server.store.one_file import NamesOtherFiles, check_one_file
 
     with suppress(UnreadableModel), path.open("rb") as file:  # else the server says what is wrong with it

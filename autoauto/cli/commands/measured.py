@@ -69,11 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
-    """The rows of what a study measured.
-
-    Raises:
-        BadInput: it measured nothing, or on several kinds of GPUs.
-    """
+    """The rows of what a study measured."""
     from autoauto.evaluate.serving.rows import rows_of_study
     from autoauto.study.analysis.best import summarise_study
     from autoauto.study.search import flow_of_study
@@ -98,11 +94,7 @@ def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def _of_files(args: argparse.Namespace) -> list[dict[str, object]]:
-    """The rows of files of benchmarks, with a line on stderr for each file.
-
-    Raises:
-        BadInput: a file cannot be read, or says too little.
-    """
+    """The rows of files of benchmarks, with a line on stderr for each file."""
     from autoauto.engines.registry import engine_named
     from autoauto.load.results.files import measured_row, read_results, with_lengths
 

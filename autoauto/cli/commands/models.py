@@ -44,11 +44,7 @@ def _print_files(args: argparse.Namespace) -> None:
 
 
 def _print_decoders(args: argparse.Namespace) -> None:
-    """Print the size of every decoder that is read, and why the others are not.
-
-    Raises:
-        MissingExtra: the package that has their configs is not installed.
-    """
+    """Print the size of every decoder that is read, and why the others are not."""
     from autoauto.graph.decoders.huggingface import bundled_names, decoder_of
     from autoauto.targets.gpu.tables import check_installed
 

@@ -111,11 +111,7 @@ def _plan_model(args: argparse.Namespace) -> int:
 
 
 def _plan_profile(args: argparse.Namespace) -> int:
-    """Plan a profile from a file.
-
-    Raises:
-        BadInput: an argument that a profile does not use has another value than its default.
-    """
+    """Plan a profile from a file."""
     from autoauto.estimate.table import cost_table
     from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, read_profile
     from autoauto.records.files.json import read_json
@@ -131,11 +127,7 @@ def _plan_profile(args: argparse.Namespace) -> int:
 
 
 def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, Any]) -> int:
-    """Print the answer to the query and its context, or why nothing fits.
-
-    Returns:
-        0, or 3 when nothing fits.
-    """
+    """Print the answer to the query and its context, or why nothing fits."""
     try:
         answer = requested_query(args)(subject, args)
     except DoesNotFit as failure:

@@ -82,11 +82,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that would do nothing.
-
-    Raises:
-        BadInput: there is one.
-    """
+    """Refuse options that would do nothing."""
     if args.sweep and args.output:
         raise BadInput(f"--output writes a profile, and a sweep has none, got {args.output}; try --json > FILE")
     if args.layer is not None and not args.sweep:

@@ -173,11 +173,7 @@ def _list_clusters(_client: Client, _arguments: NoArguments, _: Progress) -> Res
 
 
 def _named(client: Client, part: str) -> ServerSearch:
-    """The search whose id begins so.
-
-    Raises:
-        BadInput: there is none, or several are meant.
-    """
+    """The search whose id begins so."""
     if len(part) == ID_LENGTH and part.isalnum():
         return ServerSearch(client, part)
     ids = [each["id"] for each in client.searches() if each["id"].startswith(part)]

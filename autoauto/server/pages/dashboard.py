@@ -78,11 +78,7 @@ def dashboard(path: str) -> Callable[[Service, Call], Answer]:
 
 
 def _check_visible(service: Service, call: Call) -> None:
-    """Make sure that a user may see a study.
-
-    Raises:
-        NotFound: it is none, or not that of a search that the user may see.
-    """
+    """Make sure that a user may see a study."""
     number = call.path["study_number"]
     name = name_of_study(service.database, number)
     if name is None or (call.user.role is not Role.ADMIN and name not in _visible_names(service, call.user)):
@@ -103,11 +99,7 @@ def _only_visible(service: Service, user: User, body: bytes) -> bytes:
 
 @lru_cache(1)
 def _application(database: ServiceDatabase, _: int) -> Any:
-    """The WSGI application of optuna-dashboard. It caches what it reads, so a new number makes a fresh one.
-
-    Raises:
-        NotFound: optuna-dashboard is not installed.
-    """
+    """The WSGI application of optuna-dashboard. It caches what it reads, so a new number makes a fresh one."""
     if not find_spec("optuna_dashboard"):
         raise NotFound(str(missing_extra("the dashboard", "dashboard")))
     import optuna_dashboard

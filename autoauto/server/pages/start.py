@@ -66,11 +66,7 @@ def starting(submit: Handler) -> Handler:
 
 
 def _uploads(service: Service, call: Call, given: Form) -> Iterator[tuple[str, str]]:
-    """Store the files of a form; yields the field by which each is chosen, as an earlier upload is, and its value.
-
-    Raises:
-        BadInput: a name is given beside the file.
-    """
+    """Store the files of a form; yields the field by which each is chosen, as an earlier upload is, and its value."""
     for name, what in FILES.items():
         if name not in given.files:
             continue
@@ -82,11 +78,7 @@ def _uploads(service: Service, call: Call, given: Form) -> Iterator[tuple[str, s
 
 
 def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
-    """The values with uploads that were chosen in place of names.
-
-    Raises:
-        BadInput: a name is given beside one.
-    """
+    """The values with uploads that were chosen in place of names."""
     named = {name: text for name, text in values.items() if name not in CHOSEN}
     for field, what in CHOSEN.items():
         if not values.get(field):
@@ -173,11 +165,7 @@ def _further(text: str) -> dict[str, Any]:
 
 
 def _joined(given: dict[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the further options to the fields of the form; tables are merged.
-
-    Raises:
-        BadInput: an option is in both.
-    """
+    """Add the further options to the fields of the form; tables are merged."""
     for name, value in further.items():
         both = isinstance(value, Mapping) and isinstance(given.get(name), Mapping)
         if name in given and not both:

@@ -58,11 +58,7 @@ class UserProxy:
 
 
 def _only(headers: MultiMapping[str], name: str) -> str | None:
-    """The value of a header that says who somebody is; None without one.
-
-    Raises:
-        Unauthorised: it comes twice, of which one may be of somebody else.
-    """
+    """The value of a header that says who somebody is; None without one."""
     values = headers.getall(name, [])
     if len(values) > 1:
         raise Unauthorised(f"the header {name} must come once, got it {len(values)} times; see the proxy")

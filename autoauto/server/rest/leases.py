@@ -98,12 +98,7 @@ def model_part(service: Service, call: Call) -> Answer:
 
 
 def _add(database: ServiceDatabase, held: LeaseKey, head: StudyHead, given: RenewRequest) -> None:
-    """Add to the study of a search; a trial is written only while its lease is held.
-
-    Raises:
-        BadInput: it is no study, or no trial.
-        Conflict: the lease is lost, or a trial is missing.
-    """
+    """Add to the study of a search; a trial is written only while its lease is held."""
     queue = Queue(database)
 
     def check(connection: Connection) -> None:

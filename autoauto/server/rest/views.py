@@ -119,12 +119,7 @@ def _archive(folder: Path) -> bytes:
 
 
 def _study(service: Service, call: Call) -> tuple[dict[str, Any], str, Hashable]:
-    """A search, its study, and a key that is another when it has changed.
-
-    Raises:
-        NotFound: there is none that the caller may see.
-        Conflict: it has no trials yet.
-    """
+    """A search, its study, and a key that is another when it has changed."""
     search = read_search(service.database, call.user, call.search_id)
     if not search["n_trials"]:
         raise Conflict(f"search {search['id']} must have a trial for this, it has none; it is {search['state']}")
@@ -167,22 +162,14 @@ def _file(service: Service, call: Call, command: str, option: str) -> Answer:
 
 
 def _refuse(printed: Printed) -> None:
-    """Raise the error of a command that could not do what was asked; that nothing fits is an answer.
-
-    Raises:
-        BadInput: with its message.
-    """
+    """Raise the error of a command that could not do what was asked; that nothing fits is an answer."""
     _refuse_full(printed)
     if printed.exit_code == BadInput.exit_code:
         raise BadInput(_message(printed))
 
 
 def _refuse_full(printed: Printed) -> None:
-    """Raise the error of a command that found no room on a disk.
-
-    Raises:
-        StorageFull: it did not.
-    """
+    """Raise the error of a command that found no room on a disk."""
     number = full_disk_in(printed.stderr)
     if printed.exit_code and number:
         raise no_room(OSError(number, strerror(number)))

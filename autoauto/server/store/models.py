@@ -353,11 +353,7 @@ def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> 
 
 
 def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Path) -> None:
-    """Write a file, and check that it is what it must be.
-
-    Raises:
-        BadInput: it is not.
-    """
+    """Write a file, and check that it is what it must be."""
     with path.open("xb") as file:
         file.writelines(_all_parts(part))
     if not is_intact(path, digest):

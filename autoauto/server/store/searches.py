@@ -421,11 +421,7 @@ def _held_by(owner: str) -> Select[Any]:
 
 
 def _held_row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
-    """The row of a search that a user has asked for; for an administrator of any.
-
-    Raises:
-        NotFound, Forbidden: the user may not see it, or has not asked for it.
-    """
+    """The row of a search that a user has asked for; for an administrator of any."""
     row = _row(database, connection, user, search_id)
     if row.priority is None and user.role is not Role.ADMIN:  # the priority of the user as a holder
         raise Forbidden(f"search {search_id} is shared with you, and only who asked for it may do this")

@@ -207,11 +207,7 @@ def is_of_machine(option: TargetOption) -> bool:
 
 
 def _without_files(problem: Problem) -> Problem:
-    """A problem with its defaults, which names no file of this machine.
-
-    Raises:
-        BadInput: it names one.
-    """
+    """A problem with its defaults, which names no file of this machine."""
     if problem.profile is not None:
         raise BadInput("a server does not read files of profiles, got profile; search without --server")
     if problem.target not in TARGETS:
@@ -246,11 +242,7 @@ def _without_files(problem: Problem) -> Problem:
 
 
 def _check_cluster(name: str, entry: NamedTarget) -> None:
-    """Refuse a name of a cluster that no worker knows, or that is for another target.
-
-    Raises:
-        BadInput: it is one.
-    """
+    """Refuse a name of a cluster that no worker knows, or that is for another target."""
     if name == entry.default_cluster or UPLOADED.fullmatch(name):
         return
     target = chosen_target(None, name, reads_files=False)  # the default one where it is unknown
@@ -277,11 +269,7 @@ def _by_name(said: ModelInputs) -> ModelInputs:
 
 
 def _ordered(space: SearchSpace | KnobValues, entry: NamedTarget) -> SearchSpace | KnobValues:
-    """A space whose values are in one order.
-
-    Raises:
-        BadInput: those that are given make more configurations than a space may have.
-    """
+    """A space whose values are in one order."""
     constraints = _by_text(space.constraints)
     if isinstance(space, SearchSpace):
         values = {name: in_order(space[name]) for name in space.given if name in TABLE}

@@ -78,12 +78,7 @@ _VERDICTS = {True: "passed", False: "FAILED", None: "not checked here"}
 
 
 def _deployment(args: argparse.Namespace) -> Deployment:
-    """The winner of a study, or the best plan of a model by the estimate; a name that both have is the model's.
-
-    Raises:
-        BadInput: there is neither a model nor a study of that name.
-        Infeasible: nothing fits.
-    """
+    """The winner of a study, or the best plan of a model by the estimate; a name that both have is the model's."""
     from autoauto.evaluate.export import deployment
 
     args.model = args.model or DEFAULT_MODEL
@@ -114,11 +109,7 @@ def _is_model(args: argparse.Namespace) -> bool:
 
 
 def _find_model(args: argparse.Namespace) -> None:
-    """Make sure that there is a model of this name for the target.
-
-    Raises:
-        UnreadableModel: there is none.
-    """
+    """Make sure that there is a model of this name for the target."""
     from autoauto.graph.decoders.gguf import is_gguf, read_gguf
     from autoauto.graph.decoders.huggingface import decoder_of
     from autoauto.graph.load import find_model

@@ -113,11 +113,7 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def _check_served_here(deployment: Deployment, study_name: str, storage: str) -> None:
-    """Refuse plans that another program serves, and say which.
-
-    Raises:
-        BadInput: the plan is one of text that an engine generates, or of devices that this machine has not.
-    """
+    """Refuse plans that another program serves, and say which."""
     from autoauto.engines.registry import ENGINES
     from autoauto.targets.host.runtimes.session import HostSession
 

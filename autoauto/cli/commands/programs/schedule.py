@@ -213,11 +213,7 @@ def decimals(text: str) -> Cycles:
 
 
 def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, list[str]]:
-    """The schedule of --from-csv, the times of its actions, and what is assumed of its messages.
-
-    Raises:
-        BadInput: options that make an order, or a file that is refused.
-    """
+    """The schedule of --from-csv, the times of its actions, and what is assumed of its messages."""
     from autoauto.records.schedule import WEIGHT
     from autoauto.schedule.csv_checks import hang_of_waiting_sends
     from autoauto.schedule.read_csv import read_actions, schedule_of
@@ -237,11 +233,7 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, li
 
 
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
-    """The schedule of the arguments, and the times of its actions.
-
-    Raises:
-        BadInput: there is no such pipeline.
-    """
+    """The schedule of the arguments, and the times of its actions."""
     from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
     from autoauto.schedule.orders.poplar import require_mapping
     from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of

@@ -80,11 +80,7 @@ def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
 
 
 def _pipeline(args: argparse.Namespace) -> PopartPipeline:
-    """The layers of a file, or one per device, as PopART pipelines them.
-
-    Raises:
-        BadInput: another order, or a pipeline that PopART refuses.
-    """
+    """The layers of a file, or one per device, as PopART pipelines them."""
     from autoauto.programs.popart.input import read_pipeline, simple_pipeline
     from autoauto.programs.popart.transform import transform
     from autoauto.records.files.json import read_json

@@ -158,11 +158,7 @@ def own_host_only(app: WSGIApplication) -> WSGIApplication:
 
 
 def _server(port: int) -> WSGIServer:
-    """A server on this machine's `port`, which does not answer yet.
-
-    Raises:
-        BadInput: it is taken, or there is no such port.
-    """
+    """A server on this machine's `port`, which does not answer yet."""
     try:
         return _ThreadedServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:

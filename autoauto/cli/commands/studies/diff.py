@@ -51,11 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(storage: str, name: str) -> ComparedSearch:
-    """A study as a side of the comparison.
-
-    Raises:
-        BadInput: there is none of this name.
-    """
+    """A study as a side of the comparison."""
     from autoauto.report.tables.two_searches import ComparedSearch
     from autoauto.space.requests.request import SearchRequest
     from autoauto.study.analysis.asked import asked_of

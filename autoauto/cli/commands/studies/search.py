@@ -216,11 +216,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that would do nothing here.
-
-    Raises:
-        BadInput: there is one.
-    """
+    """Refuse options that would do nothing here."""
     if args.measure_on:
         raise BadInput("--measure-on says which worker of a server measures, got no --server; here it is this machine")
     if args.resume:

@@ -63,11 +63,7 @@ def _resume(search: ServerSearch) -> None:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuse options of this machine.
-
-    Raises:
-        BadInput: there is one.
-    """
+    """Refuse options of this machine."""
     for name in _OF_WORKERS:
         if getattr(args, name):
             raise BadInput(

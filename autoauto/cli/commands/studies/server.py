@@ -264,11 +264,7 @@ def _list_tokens(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    """Print what a server needs, and whether it is there.
-
-    Raises:
-        BadInput: the database or its schema cannot be used.
-    """
+    """Print what a server needs, and whether it is there."""
     from autoauto.server.store.check import check_lines
 
     for line in check_lines(open_database(args.storage)):

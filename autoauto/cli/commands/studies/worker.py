@@ -81,11 +81,7 @@ def _run_searches_of_server(args: argparse.Namespace) -> int:
 
 
 def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) -> int:
-    """Run the searches of a server, one at a time, until a signal ends this process or none came for a while.
-
-    Raises:
-        Unwelcome: the server does not let this worker run searches.
-    """
+    """Run the searches of a server, one at a time, until a signal ends this process or none came for a while."""
 
     def log(line: str) -> None:
         if args.log == "json":
