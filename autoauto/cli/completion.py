@@ -20,11 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script.
-
-    Raises:
-        MissingExtra: shtab, which writes it, is not installed.
-    """
+    """Print the script."""
     try:
         import shtab
     except ImportError:

@@ -190,11 +190,7 @@ def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
 def config_values(
     file: ParsedTable, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
 ) -> dict[str, Any]:
-    """The values of options of `parser` in a file, or in an object in its place; options in `elsewhere` are refused.
-
-    Raises:
-        BadInput: as `read_config`.
-    """
+    """The values of options of `parser` in a file, or in an object in its place; options in `elsewhere` are refused."""
     options = {action.dest: action for action in parser._actions if action.dest not in elsewhere}
     for key in file.table:
         if key not in options and key not in _NO_OPTIONS:

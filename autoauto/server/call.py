@@ -30,11 +30,7 @@ class Service:
     """The parts of the service that all requests share.
 
     Attributes:
-        database: of the service.
         read_request: reads the options of a submission.
-        metrics: what is counted.
-        document: the OpenAPI document.
-        commands: run commands over the studies of searches.
         write_command: the command that asks for a search.
         upload_quota_bytes: of all files that a user has uploaded, at most.
     """
@@ -52,11 +48,8 @@ class Call(NamedTuple):
     """A request whose sender may make it.
 
     Attributes:
-        user: the sender.
-        path: the parameters of the path.
         query: those behind it, see `read_parameters`.
         body: a body in JSON, or a form.
-        file: a body that was saved; None where the route has none.
         server: the URL by which the sender has come.
     """
 
@@ -96,12 +89,10 @@ class Answer(NamedTuple):
     """The answer of a handler.
 
     Attributes:
-        status: of HTTP.
         content: is written as JSON; None, where it is not `raw`, is no body.
         location: the path of what was made, or that is to be read next.
         raw: bytes and their media type, in place of JSON.
         cookie: what the browser is to keep.
-        headers: beside those that all answers have.
         events: reads the searches of which every change is sent, until the client goes.
     """
 

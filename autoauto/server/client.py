@@ -87,11 +87,6 @@ def connect(
     >>> connect("http://127.0.0.1:8080", "autoauto-...").url
     'http://127.0.0.1:8080'
 
-    Args:
-        url: of the server.
-        token: from `autoauto server token create NAME`; by default the one in AUTOAUTO_TOKEN.
-        patience_s, on_wait: as of `Client`.
-
     Raises:
         BadInput: it is no URL of HTTP.
     """
@@ -106,7 +101,6 @@ class Client:
     A server that cannot be reached is waited for; every request may be sent twice.
 
     Attributes:
-        url: of the server.
         token: who sends them; empty for a server that is open.
         patience_s: for how long a server that cannot be reached is tried again. One that says that it is busy, or that
             its database is away, is asked again for longer.
@@ -163,7 +157,6 @@ class Client:
         """Ask for a search; its model, its cluster and others are uploaded where they are files.
 
         Args:
-            request: of the search.
             labels: what a worker must say of itself to run it.
 
         Raises:
@@ -252,11 +245,7 @@ class Client:
         return answer
 
     def printed(self, path: str) -> PrintedAnswer:
-        """The output of a command that the server runs over a search.
-
-        Raises:
-            Refused, ServerError: as `ask`.
-        """
+        """The output of a command that the server runs over a search."""
         content, headers = self.fetch("GET", path)
         try:
             rest = json.loads(unquote(headers[PRINTED]))
@@ -266,11 +255,7 @@ class Client:
             raise self._is_no_server() from error
 
     def fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None = None) -> Fetched:
-        """The body and the headers of an answer; a request that may succeed later is repeated for a while.
-
-        Raises:
-            Refused, ServerError: as `ask`.
-        """
+        """The body and the headers of an answer; a request that may succeed later is repeated for a while."""
         start_s = monotonic()
         on_wait = self.on_wait
         while True:
@@ -338,7 +323,6 @@ class ServerSearch:
     """A search on a server, which goes on whether or not anybody waits for it.
 
     Attributes:
-        client: of the server.
         id: its name there.
     """
 
@@ -420,8 +404,6 @@ class _QuickConnection(HTTPConnection):
 
 
 class _QuickTLSConnection(HTTPSConnection):
-    """A `_QuickConnection` by TLS."""
-
     @override
     def connect(self) -> None:
         _connect_soon(self, super().connect)

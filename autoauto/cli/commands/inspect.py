@@ -62,7 +62,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
-    """Print what the header of a GGUF file says."""
     from autoauto.evaluate.inspections.decoder_inspection import inspect_decoder
     from autoauto.report.tables.table import show_command
     from autoauto.report.wording import decoder_lines
@@ -83,7 +82,6 @@ def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
 
 
 def _describe(inspection: Any) -> dict[str, Any]:
-    """The inspection as plain values."""
     return {
         "model": inspection.graph.name,
         "n_layers": len(inspection.graph),

@@ -56,11 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a line of column names and a row for every load.
-
-    Returns:
-        0.
-    """
+    """Print a line of column names and a row for every load."""
     rows = _of_files(args) if args.study is None else _of_study(args)
     writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -69,7 +65,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
-    """The rows of what a study measured."""
     from autoauto.evaluate.serving.rows import rows_of_study
     from autoauto.study.analysis.best import summarise_study
     from autoauto.study.search import flow_of_study
@@ -94,7 +89,6 @@ def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def _of_files(args: argparse.Namespace) -> list[dict[str, object]]:
-    """The rows of files of benchmarks, with a line on stderr for each file."""
     from autoauto.engines.registry import engine_named
     from autoauto.load.results.files import measured_row, read_results, with_lengths
 

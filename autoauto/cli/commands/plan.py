@@ -69,11 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the partition and its costs, or the answer to another query.
-
-    Raises:
-        BadInput: options that contradict each other.
-    """
+    """Print the partition and its costs, or the answer to another query."""
     from autoauto.profile.importers.auto_pipeline import planning_proportion_from_auto_pipeline
     from autoauto.records.files.json import read_json
 
@@ -89,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _plan_model(args: argparse.Namespace) -> int:
-    """Plan a model that is profiled here."""
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
     if requested_query(args) is best_plan:
@@ -111,7 +106,6 @@ def _plan_model(args: argparse.Namespace) -> int:
 
 
 def _plan_profile(args: argparse.Namespace) -> int:
-    """Plan a profile from a file."""
     from autoauto.estimate.table import cost_table
     from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, read_profile
     from autoauto.records.files.json import read_json
@@ -127,7 +121,6 @@ def _plan_profile(args: argparse.Namespace) -> int:
 
 
 def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, Any]) -> int:
-    """Print the answer to the query and its context, or why nothing fits."""
     try:
         answer = requested_query(args)(subject, args)
     except DoesNotFit as failure:

@@ -26,9 +26,6 @@ class QuerySubject(NamedTuple):
     """The subject of a query: costs of layers, their names and units.
 
     Attributes:
-        table: the costs of all ranges of layers.
-        names: of the layers.
-        clock_hz: the clock of the cycles.
         batch_size: None when it is not known.
         shown_clock_hz: the same clock, where time is shown instead of cycles.
     """
@@ -44,8 +41,6 @@ class QueryAnswer(NamedTuple):
     """The answer to a query.
 
     Attributes:
-        record: as plain values.
-        shown: as tables and lines of text.
         fits: whether there is a plan.
     """
 
@@ -91,7 +86,6 @@ def best_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
 
 
 def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
-    """The best plan, what limits it, and what moving a cut would cost."""
     from autoauto.plan.pipeline.optimal import optimal
     from autoauto.plan.queries import explain
     from autoauto.report.tables.plans import explanation_table, stages_table
@@ -105,7 +99,6 @@ def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer
 
 
 def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
-    """The k cheapest plans."""
     from autoauto.plan.queries import k_best
     from autoauto.report.tables.plans import plans_table
 
@@ -116,7 +109,6 @@ def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswe
 
 
 def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
-    """The Pareto front of compute, transfer and peak memory, or its first plans."""
     from autoauto.plan.queries import pareto_front
     from autoauto.report.tables.plans import plans_table
 
@@ -131,7 +123,6 @@ def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer
 
 
 def _plans_per_device_count(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
-    """The best plan for every number of devices, or why there is none."""
     from autoauto.plan.queries import best_per_device_count
     from autoauto.report.tables.plans import plans_table
 
@@ -170,7 +161,6 @@ def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnsw
 
 
 def _interleaved_plan(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
-    """A plan with several stages per device, and how much better another one can be at most."""
     from autoauto.plan.pipeline.interleaved import interleaved
     from autoauto.report.tables.plans import stages_table
 

@@ -82,7 +82,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that would do nothing."""
     if args.sweep and args.output:
         raise BadInput(f"--output writes a profile, and a sweep has none, got {args.output}; try --json > FILE")
     if args.layer is not None and not args.sweep:
@@ -101,7 +100,6 @@ def _print_spread(flow: Flow) -> None:
 
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
-    """Print cycles and temporary memory at every memory proportion."""
     from autoauto.report.tables.table import show
     from autoauto.targets.ipu.target import IpuTarget
 

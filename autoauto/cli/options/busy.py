@@ -40,11 +40,7 @@ def add_busy(parser: argparse.ArgumentParser) -> None:
 
 
 def heed_busy(flow: Flow, busy: str) -> None:
-    """Say in the first lines what disturbs measurements on this machine, and wait or stop where that is asked for.
-
-    Raises:
-        BadInput: the machine is busy, and the search is to stop then.
-    """
+    """Say in the first lines what disturbs measurements on this machine, and wait or stop where that is asked for."""
     state = state_of(flow)
     if state is None or busy == WhenBusy.IGNORE:
         return

@@ -162,8 +162,6 @@ def _groups() -> dict[str, set[str]]:
 
 
 class _HelpAll(argparse.Action):
-    """Prints the help with all options."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         assert isinstance(parser, Parser)
         print(parser.format_help(show_all=True), end="")

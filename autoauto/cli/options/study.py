@@ -61,11 +61,7 @@ def chosen_name(storage: str, part: str | None) -> str:
 
 
 def requested_study(args: argparse.Namespace) -> Study:
-    """The study that the arguments name.
-
-    Raises:
-        BadInput: no such study or database, or several studies are meant.
-    """
+    """The study that the arguments name."""
     from autoauto.study.store.database import attributes_of
     from autoauto.study.store.study import load_study
 
@@ -99,11 +95,7 @@ def summary_to_report(args: argparse.Namespace, study: Study) -> StudySummary:
 
 
 def require_trials(summary: StudySummary) -> StudySummary:
-    """A study of which there is something to draw.
-
-    Raises:
-        BadInput: it has no finished trial.
-    """
+    """A study of which there is something to draw."""
     if not summary.trials and not summary.failures:
         raise BadInput(
             f"a page needs a finished trial, study {summary.study_name!r} has none; the `autoauto search` that made it "
@@ -147,11 +139,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def executor_maker(args: argparse.Namespace, flow: Flow) -> Callable[[], Executor] | None:
-    """A function that makes the executor of the arguments; None when this process measures.
-
-    Raises:
-        BadInput: there is no such kind of executor.
-    """
+    """A function that makes the executor of the arguments; None when this process measures."""
     if args.executor is not None:
         kind, _, address = args.executor.partition("://")
         if kind != "dask" or not address:

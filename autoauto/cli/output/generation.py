@@ -115,8 +115,6 @@ def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ())
     """The commands that start servers of a configuration on this machine, word by word; empty for other targets.
 
     Args:
-        flow: of the search.
-        best: the configuration.
         numbers: of its replicas; None for one that stands alone. By default all servers of the configuration.
     """
     knobs, target = best.knobs, flow.target

@@ -33,9 +33,6 @@ def show_plan(
     """Print a plan and its throughput; when devices ran it, also what they measured.
 
     Args:
-        args: of the command.
-        flow, knobs: the configuration.
-        plan: its stages.
         origin: of the numbers.
         run: the measurement of the plan; None when it was not measured.
 
@@ -73,7 +70,6 @@ def show_plan(
 
 
 def _show_stages(flow: Flow, knobs: Knobs, plan: Plan, origin: Origin, timeline: Timeline | None) -> None:
-    """Print the stages of a plan, and the parts of a step of training."""
     from autoauto.report.tables.plans import parts_tables, step_parts_text
     from autoauto.report.tables.table import show
     from autoauto.report.wording import duration
@@ -88,7 +84,6 @@ def _show_stages(flow: Flow, knobs: Knobs, plan: Plan, origin: Origin, timeline:
 
 
 def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
-    """Print what devices measured."""
     from autoauto.report.tables.compare import run_table
     from autoauto.report.tables.table import show
 
@@ -101,7 +96,6 @@ def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
 
 
 def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, generated: Trial | None) -> None:
-    """Print the throughput, latencies where text is generated, and what the devices cost."""
     from autoauto.report.wording import energy_text, headline, price_text, unit_of
 
     speed = f"throughput: {result.samples_per_s:,.1f} {unit_of([knobs])}, {origin}"
@@ -152,7 +146,6 @@ def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
 
 
 def _unbounded(flow: Flow, knobs: Knobs) -> list[str]:
-    """The layers with a product that does not meet the bound on temporary memory."""
     from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
     if not isinstance(flow.target, IpuTarget):
@@ -224,7 +217,6 @@ def describe_phases(plan: PhasedPlan) -> dict[str, Any]:
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
-    """The measurements of devices as plain values."""
     described: dict[str, Any] = {
         "period_cycles": run.period_cycles,
         "latency_cycles": run.latency_cycles,

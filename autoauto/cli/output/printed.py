@@ -18,7 +18,6 @@ def run_command(
     """Run a command in this process.
 
     Args:
-        main: of the command line.
         words: behind `autoauto`.
         columns: of the terminal of its reader; None for none.
         names: of uploaded files by their digests, as the reader calls them.

@@ -72,8 +72,6 @@ def show_best(
     """Print the best configuration and its stages; after a search for training also what fits in which cell.
 
     Args:
-        best: the best trial.
-        counts: how far the search went.
         cells: of the search; the schedules of training differ in memory.
         origin: of the measured numbers.
         names: of the layers; None when they are not known.
@@ -99,14 +97,7 @@ def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, o
 
 
 def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, needs: str = "") -> None:
-    """Print how many devices the winner uses, and what simple uses of the cluster give.
-
-    Args:
-        winner: a trial.
-        comparisons: of the winner with others.
-        origin: of the winner's throughput.
-        needs: what the winner needs besides the model.
-    """
+    """Print how many devices the winner uses, and what simple uses of the cluster give."""
     from autoauto.report.wording import headline
 
     print_line("; ".join(filter(None, (headline(winner, origin), needs))))
@@ -324,7 +315,6 @@ def _describe_comparison(comparison: Comparison, origin: Origin) -> dict[str, An
 
 
 def _describe_choice(summary: StudySummary, choice: KnobChoice) -> dict[str, Any]:
-    """Another value of a knob as plain values."""
     from autoauto.report.wording import measured_ratio
 
     return {

@@ -25,12 +25,7 @@ _INSTRUCTIONS = (
 
 
 def serve_tools(client: Client, log: Callable[[str], None]) -> None:
-    """Answer a client of the protocol until it closes stdin.
-
-    Args:
-        client: of a server of searches.
-        log: is called with a line about what went wrong here.
-    """
+    """Answer a client of the protocol until it closes stdin."""
     import anyio
     from mcp.server.stdio import stdio_server
 

@@ -39,10 +39,7 @@ class Tool(NamedTuple):
     """A tool of the protocol.
 
     Attributes:
-        name: by which clients call it.
         description: what a client reads before it chooses.
-        arguments: their type.
-        run: calls the server.
         is_read_only: true if it changes nothing, neither at the server nor on this machine.
     """
 
@@ -131,7 +128,6 @@ def _compare(client: Client, asked: CompareArguments, _: Progress) -> Result:
 
 
 def _compared(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Result:
-    """A knob or a number of the best of two searches; None where one has none."""
     return {"name": name, "first": (first["best"] or {}).get(name), "second": (second["best"] or {}).get(name)}
 
 
@@ -173,7 +169,6 @@ def _list_clusters(_client: Client, _arguments: NoArguments, _: Progress) -> Res
 
 
 def _named(client: Client, part: str) -> ServerSearch:
-    """The search whose id begins so."""
     if len(part) == ID_LENGTH and part.isalnum():
         return ServerSearch(client, part)
     ids = [each["id"] for each in client.searches() if each["id"].startswith(part)]
@@ -205,7 +200,6 @@ def _described(client: Client, search: Mapping[str, Any]) -> Result:
 
 
 def _best(search: Mapping[str, Any]) -> Result | None:
-    """The knobs and numbers of the best that have a value."""
     if not search["best"]:
         return None
     names = {"n_devices", *TABLE, *(number.name for number in NUMBERS)}

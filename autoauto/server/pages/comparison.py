@@ -86,7 +86,6 @@ def _with_best(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
 
 
 def _compared(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
-    """A search without its trials."""
     submission = read_submission(service.database, search["id"])
     about = {
         "state": search["state"],

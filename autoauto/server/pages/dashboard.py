@@ -78,7 +78,6 @@ def dashboard(path: str) -> Callable[[Service, Call], Answer]:
 
 
 def _check_visible(service: Service, call: Call) -> None:
-    """Make sure that a user may see a study."""
     number = call.path["study_number"]
     name = name_of_study(service.database, number)
     if name is None or (call.user.role is not Role.ADMIN and name not in _visible_names(service, call.user)):
@@ -90,7 +89,6 @@ def _visible_names(service: Service, user: User) -> set[str]:
 
 
 def _only_visible(service: Service, user: User, body: bytes) -> bytes:
-    """The list of studies without those that a user may not see."""
     names = _visible_names(service, user)
     listed = msgspec.json.decode(body)
     listed["study_summaries"] = [each for each in listed["study_summaries"] if each["study_name"] in names]

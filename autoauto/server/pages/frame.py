@@ -57,8 +57,6 @@ def page(
 
     Args:
         user: who reads it; None before the login.
-        title: of the window, and above all.
-        facts: below it.
         content: sections, as markup.
         here: the path of its place in the navigation.
         refresh_s: after how long a browser without scripts loads it again; None for never.

@@ -87,7 +87,6 @@ def _live(name: str, content: str, refresh_s: int | None) -> str:
 
 
 def _status(service: Service, search: Mapping[str, Any], submission: Submission, refresh_s: int | None) -> str:
-    """The state of a search: what it does or waits for, how far it is, and when it ends."""
     first, *others = _state_lines(service, search, submission)
     if refresh_s:
         others.append(f"again every {refresh_s} s")
@@ -194,7 +193,6 @@ def _request(submission: Submission, names: Mapping[str, str]) -> str:
 
 
 def _links(search: Mapping[str, Any]) -> str:
-    """Links to other views of the search, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
     links: dict[str, str] = {}
     if search["n_trials"]:

@@ -46,7 +46,6 @@ class FieldGroup(NamedTuple):
     """Fields that are about one thing.
 
     Attributes:
-        title: what they are about.
         typical: those that are shown at once.
         others: those that a click shows.
     """
@@ -108,7 +107,6 @@ def _chosen(what: str, uploads: Mapping[str, Choices]) -> Iterator[Field]:
 
 @cache
 def _cluster_names(target: str) -> tuple[str, ...]:
-    """The clusters that are offered for a target: nodes of GPUs, or what comes with autoauto."""
     if target == systems.TARGET:
         try:
             nodes = map(systems.system_named, systems.system_names())

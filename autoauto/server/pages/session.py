@@ -30,7 +30,6 @@ def set_cookie(token: str, by_tls: bool) -> str:
     """The value of Set-Cookie that keeps a token until the browser ends; an empty one is forgotten.
 
     Args:
-        token: the content of the cookie.
         by_tls: whether the browser has come by TLS; then it sends the cookie by TLS only.
     """
     ends = "" if token else "; Max-Age=0"

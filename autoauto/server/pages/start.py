@@ -146,7 +146,6 @@ def _values(knob: Knob, text: str) -> object:
 
 
 def _scalar(text: str) -> object:
-    """A number or a switch where the text is one."""
     if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
         return int(text)
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", text, re.ASCII | re.IGNORECASE):
@@ -191,7 +190,6 @@ def _page(service: Service, call: Call, values: Mapping[str, str], error: str = 
 
 
 def _targets(chosen: NamedTarget) -> str:
-    """Links to the forms of all targets; the one that is shown is marked."""
     links = ""
     for entry in TARGETS.values():
         current = "page" if entry is chosen else None

@@ -33,15 +33,6 @@ async def serve_searches(
 ) -> None:
     """Answer requests until SIGINT or SIGTERM.
 
-    Args:
-        database: of the service.
-        read_request: reads the options of a submission.
-        run_command: runs a command in the process of `Commands`.
-        write_command: writes a request as a command.
-        options: see `ServiceOptions`.
-        on_ready: is called once with the URL, when requests are answered.
-        log: is called with an event for every request, and for what went wrong.
-
     Raises:
         BadInput: the address is taken, or there is no such host.
     """

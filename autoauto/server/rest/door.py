@@ -126,7 +126,6 @@ class Door:
         return handle
 
     def _check_streams(self, user: str) -> None:
-        """Refuse a further stream of events where there are as many as may be."""
         if self._n_streams[user] >= MAX_STREAMS_OF_USER:
             raise Busy(
                 f"at most {MAX_STREAMS_OF_USER} streams of events of one user are read, and so many are; end one"
@@ -135,7 +134,6 @@ class Door:
             raise Busy(f"at most {MAX_STREAMS} streams of events of all users are read, and so many are; end one")
 
     async def _user(self, request: web.Request, role: Role) -> User:
-        """The sender of a request, who must have a role."""
         user: User = await self._in_thread(lambda: self._identity.user(request.headers, request.remote or ""))
         if not user.role.includes(role):
             raise Forbidden(f"this needs the role {role}, {user.name} has {user.role}; ask for another token")

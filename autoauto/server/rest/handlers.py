@@ -109,7 +109,6 @@ def list_trials(service: Service, call: Call) -> Answer:
 
 
 def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | None:
-    """The path of the next page with the parameters of this one; None at the end."""
     if None in start.values():
         return None
     query = {name: value for name, value in {**given, **start}.items() if value is not None}

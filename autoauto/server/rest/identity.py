@@ -81,7 +81,6 @@ class ServiceOptions:
         host, port: where; port 0 is any that is free.
         allowed_hosts: names of this server in `Host` headers, beside `host`, localhost and addresses.
         is_open: whether requests need no token; only for an address of this machine alone.
-        max_model_bytes: of an uploaded file.
         max_user_bytes: of all files that a user has uploaded.
         proxy: who may name the users of requests; None for nobody.
         tls: by which requests come; None where a proxy does that, or nobody.

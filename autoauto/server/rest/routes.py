@@ -47,13 +47,10 @@ class Route(NamedTuple):
 
     Attributes:
         method, path: as HTTP has them; parameters of the path in braces.
-        answer: what makes the answer, in a thread.
         role: who may use it; None is everybody.
         summary: in one line.
         codes: of answers that are no errors, and the schema of each.
-        body: what a request carries.
         content: the schema of a body in JSON.
-        query: the schemas of parameters after the path.
         errors: codes of errors that are its own.
         media: of answers that are no errors, with blanks between several.
         runs_command: whether the answer waits for a command.
@@ -102,7 +99,6 @@ def _view(path: str, answer: Callable[[Service, Call], Answer], summary: str, fo
 def _of_worker(
     path: str, answer: Callable[[Service, Call], Answer], summary: str, codes: Mapping[int, Schema], body: str
 ) -> Route:
-    """A request of a worker that reaches the server and not its database."""
     errors = (409,) if path else ()
     content = ref(body)
     return Route(

@@ -128,7 +128,6 @@ def _study(service: Service, call: Call) -> tuple[dict[str, Any], str, Hashable]
 
 
 def _names(service: Service, search: Mapping[str, Any]) -> dict[str, str]:
-    """The names of the uploaded files of a search by their digests, as its reader calls them."""
     return names_of(search, read_submission(service.database, search["id"]))
 
 
@@ -169,7 +168,6 @@ def _refuse(printed: Printed) -> None:
 
 
 def _refuse_full(printed: Printed) -> None:
-    """Raise the error of a command that found no room on a disk."""
     number = full_disk_in(printed.stderr)
     if printed.exit_code and number:
         raise no_room(OSError(number, strerror(number)))

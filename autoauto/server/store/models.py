@@ -86,9 +86,6 @@ def store_model(
     """Keep the content of a file for a user.
 
     Args:
-        database: of the service.
-        user: who may use it from then on.
-        file: what was uploaded.
         name: of the file; where none is given, one that is known keeps its name.
         quota_bytes: of all that the user has uploaded, at most; None for any number.
 
@@ -302,7 +299,6 @@ def delete_model(database: ServiceDatabase, user: User, digest: str) -> None:
 
 
 def _needs(digest: str, holder: str | None) -> Any:
-    """The id of a search that has not ended and names a file: of a holder, or of anybody."""
     goes_on = SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING])
     query = select(SEARCHES.c.id).where(goes_on, SEARCHES.c.submission.contains(f"sha256:{digest}")).limit(1)
     if holder is None:
@@ -314,7 +310,6 @@ def fetch_uploads(database: ServiceDatabase, uploads: Mapping[str, str]) -> None
     """Write uploaded files where this machine keeps them (`uploaded_path`), unless it has them.
 
     Args:
-        database: of the service.
         uploads: digests by what the files are, as in `Submission.uploads`.
 
     Raises:
@@ -329,7 +324,6 @@ def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> 
 
     Args:
         what: the file is, as in `Submission.uploads`.
-        digest: of its content.
         part: gives its parts by number, then None; called where the file is missing.
 
     Raises:
@@ -353,7 +347,6 @@ def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> 
 
 
 def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Path) -> None:
-    """Write a file, and check that it is what it must be."""
     with path.open("xb") as file:
         file.writelines(_all_parts(part))
     if not is_intact(path, digest):
@@ -364,7 +357,6 @@ def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Pa
 
 
 def _all_parts(part: Callable[[int], bytes | None]) -> Iterator[bytes]:
-    """Yield the parts of an uploaded file, which a function gives by number."""
     for number in count():
         content = part(number)
         if content is None:

@@ -36,8 +36,6 @@ class Lease(NamedTuple):
     """A search that this process runs.
 
     Attributes:
-        search_id: its name in the interface.
-        submission: what is asked for.
         limits: totals of measurements and trials at which it ends.
         left_s: seconds that are left of its time budget; None without one.
         used_s: seconds that earlier attempts took.
@@ -66,7 +64,6 @@ class Standing(NamedTuple):
 
     Attributes:
         progress: as clients read it, with the best so far.
-        n_measured: measured configurations.
         used_s: seconds of all attempts.
         is_further: whether a trial was added since the last one.
     """
@@ -81,7 +78,6 @@ class Queue:
     """The searches that wait for a worker.
 
     Args:
-        database: of the service.
         labels: what this worker says of itself.
         max_running: searches of one owner that may run at once; None for any number.
         process: of the worker (`this_process`); by default this one.

@@ -109,9 +109,6 @@ def submit(
     """Ask for a search; an equal one that is known is the same.
 
     Args:
-        database: of the service.
-        user: who asks.
-        submission: what for.
         priority: among the user's own searches.
         is_shared: whether all users may see it.
         with_weights: whether those who see it may export it, also with the weights of an uploaded model.
@@ -225,11 +222,7 @@ def visible_ids(database: ServiceDatabase, user: User) -> set[str]:
 
 
 def check_visible(database: ServiceDatabase, user: User, search_id: str) -> None:
-    """Make sure that there is a search, and a user may see it.
-
-    Raises:
-        NotFound: it is not so.
-    """
+    """Make sure that there is a search, and a user may see it."""
     database.write(lambda connection: _row(database, connection, user, search_id))
 
 
@@ -273,14 +266,8 @@ def end_search(
     """End a search; every end passes through here, whichever process it is in.
 
     Args:
-        connection: of the transaction in which it ends.
         which: is true of the one search that is to end, and false of all where it must not end any more.
         state: finished, stopped or failed.
-        reason: why, for its readers.
-        values: of other columns.
-
-    Returns:
-        Whether it has ended now.
     """
     ended = {"state": str(state), "reason": reason, "ended_s": time.time(), "token": None, "wants_stop": False}
     end = update(SEARCHES).where(which).values(**ended, **values)

@@ -160,9 +160,6 @@ class StorageFull(AutoautoError):
 class ServiceDatabase:
     """The database of a service; its tables are made where they are missing.
 
-    Args:
-        storage: the URL, as of a study.
-
     Attributes:
         storage: the URL.
         studies: the studies in the database, as Optuna has them.
@@ -209,27 +206,15 @@ class ServiceDatabase:
         return self.run(transaction)
 
     def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """The rows of a query.
-
-        Raises:
-            DatabaseAway: as `write`.
-        """
+        """The rows of a query."""
         return self.write(lambda connection: connection.execute(query).all())
 
     def scalar(self, query: Select[Any]) -> Any:
-        """The first value of the first row of a query; None where it has no row.
-
-        Raises:
-            DatabaseAway: as `write`.
-        """
+        """The first value of the first row of a query; None where it has no row."""
         return self.write(lambda connection: connection.scalar(query))
 
     def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, repeated as in `write`.
-
-        Raises:
-            DatabaseAway, StorageFull: as `write`.
-        """
+        """The result of `work`, repeated as in `write`."""
         try:
             with _errors(self.shown):
                 return retried(work)

@@ -52,12 +52,7 @@ these names; a function of a module."""
 
 
 class Commands:
-    """Runs commands over the studies of one database.
-
-    Args:
-        storage: the URL of the database.
-        run: runs a command in the child.
-    """
+    """Runs commands over the studies of one database."""
 
     def __init__(self, storage: str, run: RunCommand) -> None:
         self._storage = storage
@@ -127,7 +122,6 @@ class Commands:
 
 
 def _run_all(channel: Channel, storage: str, run: RunCommand) -> None:
-    """Run the commands that the channel asks for, until its other end is closed."""
     hide_storage(storage)
     with suppress(EOFError, OSError):
         while True:

@@ -47,9 +47,7 @@ class RemoteSource:
     """Implements `SearchSource` by requests.
 
     Args:
-        client: of the server, with the token of a worker.
         folder: for databases; emptied when another search begins.
-        labels, max_running: as of `Queue`.
     """
 
     def __init__(self, client: Client, folder: Path, labels: Mapping[str, str], max_running: int | None) -> None:

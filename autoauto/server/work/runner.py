@@ -56,8 +56,6 @@ class Task(NamedTuple):
     """A search that is to be run.
 
     Attributes:
-        lease: of it, with the paths of files on this machine.
-        storage: the URL of the database.
         wants_stop: whether only the best so far is wanted.
         launch: how engines are started to be measured.
     """
@@ -124,7 +122,6 @@ def _searched(run: _RunningSearch) -> Outcome:
 
 
 def _is_of_database(error: BaseException | None) -> bool:
-    """True if an error, or a cause of it, comes from the database."""
     while error is not None:
         if isinstance(error, SQLAlchemyError | StorageInternalError):
             return True
@@ -133,8 +130,6 @@ def _is_of_database(error: BaseException | None) -> bool:
 
 
 class _RunningSearch:
-    """One search."""
-
     def __init__(self, channel: Channel, task: Task, describers: Describers) -> None:
         self._channel = channel
         self._task = task
@@ -155,7 +150,6 @@ class _RunningSearch:
         return self._task.lease.submission.uploads
 
     def search(self) -> Outcome:
-        """Search, and describe what was found."""
         task = self._task
         if task.wants_stop and not task.lease.n_trials:
             return Outcome(SearchState.STOPPED, None, "stopped before it began")

@@ -73,9 +73,6 @@ class SearchWorker:
     """Runs the searches of a source, one at a time.
 
     Args:
-        source: gives the searches.
-        describers: make plain values of results.
-        log: is called with a line about what went wrong.
         on_end: is called with the id of every search that has ended here, and its state.
         launch: how engines of searches that measure are started; None where this worker runs no such search.
     """
@@ -129,11 +126,7 @@ class SearchWorker:
             self.end()
 
     def run(self, idle_s: float | None = None) -> None:
-        """Run searches until `end` is called, or for `idle_s` there was none.
-
-        Raises:
-            Unwelcome: the source takes no requests of this worker.
-        """
+        """Run searches until `end` is called, or for `idle_s` there was none."""
         last_busy_s = monotonic()
         try:
             while not self._is_ending.is_set():

@@ -109,7 +109,6 @@ def _is_model(args: argparse.Namespace) -> bool:
 
 
 def _find_model(args: argparse.Namespace) -> None:
-    """Make sure that there is a model of this name for the target."""
     from autoauto.graph.decoders.gguf import is_gguf, read_gguf
     from autoauto.graph.decoders.huggingface import decoder_of
     from autoauto.graph.load import find_model
@@ -161,7 +160,6 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
 
 
 def _check_no_configuration(args: argparse.Namespace, study: Study) -> None:
-    """Refuse options that give another configuration than the study's."""
     parser = argparse.ArgumentParser()
     add_configuration(parser)
     defaults = vars(parser.parse_args([]))

@@ -59,12 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal ends it.
-
-    Raises:
-        MissingExtra: a library is not installed.
-        BadInput: there is nothing of that name, or it cannot be served here.
-    """
+    """Serve until a signal ends it."""
     if not all(map(find_spec, ("aiohttp", "prometheus_client", "onnxruntime"))):
         raise missing_extra("serving", "serve")
     import asyncio
@@ -113,7 +108,6 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def _check_served_here(deployment: Deployment, study_name: str, storage: str) -> None:
-    """Refuse plans that another program serves, and say which."""
     from autoauto.engines.registry import ENGINES
     from autoauto.targets.host.runtimes.session import HostSession
 

@@ -57,9 +57,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0, or 3 when some layers fit no phase.
-
-    Raises:
-        BadInput: options that contradict each other, or a cluster without streaming memory.
     """
     recompute = one_switch(args, "recompute")
     if recompute and args.mode == "inference":
@@ -88,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> dict[str, Any]:
-    """A phased plan as plain values, named like the fields."""
     clock_hz = flow.cluster.clock_hz
     return {
         "model": flow.graph.name,

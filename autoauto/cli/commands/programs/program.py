@@ -48,11 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program, and print what it shows.
-
-    Raises:
-        BadInput: the input cannot be read.
-    """
+    """Run the program, and print what it shows."""
     for line in PROGRAMS[args.name](args):
         print_line(line)
     return 0

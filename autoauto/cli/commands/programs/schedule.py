@@ -163,7 +163,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(timeline: Timeline) -> dict[str, Any]:
-    """A simulated order as plain values."""
     from autoauto.schedule.orders.poplar import execution_order
     from autoauto.schedule.simulate.barrier import slots
     from autoauto.schedule.stash import stash_entries
@@ -233,7 +232,6 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, li
 
 
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
-    """The schedule of the arguments, and the times of its actions."""
     from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
     from autoauto.schedule.orders.poplar import require_mapping
     from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of

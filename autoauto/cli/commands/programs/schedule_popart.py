@@ -18,11 +18,7 @@ SIMULATION_ARGUMENTS = ("stages", "html", "trace", "csv", "bubble_checks", "chun
 
 
 def show_pipeline(args: argparse.Namespace) -> int:
-    """Print the pipeline of layers in a file: the views that the arguments ask for, by default its program.
-
-    Raises:
-        BadInput: options that need a simulation, or a pipeline that PopART refuses.
-    """
+    """Print the pipeline of layers in a file: the views that the arguments ask for, by default its program."""
     given = [name for name in SIMULATION_ARGUMENTS if getattr(args, name)]
     if given:
         raise BadInput(f"a pipeline of layers is transformed, not simulated; leave out {', '.join(given)}")

@@ -98,7 +98,6 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
 
 
 def _phase_arguments(knobs: Knobs, plan: PhasedPlan) -> Iterator[str]:
-    """The options of `autoauto phased` for a configuration."""
     yield from ("--memory-proportion", f"{flat_value(knobs, 'memory_proportion')}")
     yield from ("--batch-size", f"{knobs.batch_size}", "--steps", f"{plan.steps}")
     yield from ("--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}")
@@ -164,7 +163,6 @@ def search_command(request: SearchRequest) -> str:
 
 
 def _study_words(study: StudyConfig) -> Iterator[str]:
-    """The options of what is searched, for what, and how long."""
     from autoauto.space.objectives import objectives_text
     from autoauto.space.requests.request import StudyConfig
     from autoauto.study.methods.registry import method_for
@@ -197,7 +195,6 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
 
 
 def _space_words(space: SearchSpace | KnobValues) -> Iterator[str]:
-    """The options of the values of knobs, and of what must hold between them."""
     from autoauto.space.modes.training import Training
     from autoauto.space.requests.request import KnobValues
 

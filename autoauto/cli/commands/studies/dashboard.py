@@ -65,12 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the notes, figures and files of the study, then serve the dashboard until Ctrl-C or SIGTERM.
-
-    Raises:
-        MissingExtra: optuna-dashboard or plotly is not installed.
-        BadInput: no such study, one without trials, or the port is taken.
-    """
+    """Write the notes, figures and files of the study, then serve the dashboard until Ctrl-C or SIGTERM."""
     study = requested_study(args)
     if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
         raise missing_extra("the dashboard", "dashboard")
@@ -105,7 +100,6 @@ class _ThreadedServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -158,7 +152,6 @@ def own_host_only(app: WSGIApplication) -> WSGIApplication:
 
 
 def _server(port: int) -> WSGIServer:
-    """A server on this machine's `port`, which does not answer yet."""
     try:
         return _ThreadedServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:

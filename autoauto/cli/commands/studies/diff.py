@@ -30,11 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what both gave side by side.
-
-    Raises:
-        BadInput: there is no such study.
-    """
+    """Print what both gave side by side."""
     if is_on_server(args):
         return difference_on_server(args)
     from autoauto.report.tables.table import show
@@ -51,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(storage: str, name: str) -> ComparedSearch:
-    """A study as a side of the comparison."""
     from autoauto.report.tables.two_searches import ComparedSearch
     from autoauto.space.requests.request import SearchRequest
     from autoauto.study.analysis.asked import asked_of

@@ -77,7 +77,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(summary: StudySummary) -> dict[str, Any]:
-    """The winner with its limits, and why every cell lost, as plain values."""
     from autoauto.report.reasons import what_binds
     from autoauto.report.tables.traffic import load_facts
     from autoauto.report.wording import ran_on_devices, shown_clock

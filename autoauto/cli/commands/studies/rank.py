@@ -68,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _opened(args: argparse.Namespace, cluster: str) -> tuple[Flow, SearchRequest]:
-    """A cluster with its model, and what is searched there."""
     from autoauto.evaluate.open import open_problem
     from autoauto.space.requests.request import SearchRequest
     from autoauto.study.arguments import check_objectives

@@ -46,12 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the best of the study's trials; write the page when --html is given.
-
-    Raises:
-        BadInput: a page is asked for of a study without trials.
-        Infeasible: no trial of the study fits.
-    """
+    """Print the best of the study's trials; write the page when --html is given."""
     if is_on_server(args):
         return show_on_server(args, "report", *_form(args))
     from autoauto.report.tables.table import show
@@ -95,7 +90,6 @@ def run(args: argparse.Namespace) -> int:
 def _describe(
     args: argparse.Namespace, summary: StudySummary, best: Trial | None, front: list[Trial]
 ) -> dict[str, Any]:
-    """The best of a study, or its Pareto front, as plain values."""
     from autoauto.study.store.database import shown_storage
 
     described: dict[str, Any] = {"best": None}

@@ -117,7 +117,6 @@ def add_objective(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_method(parser: argparse.ArgumentParser) -> None:
-    """Add how configurations are chosen, and how the winner is verified."""
     parser.add_argument(
         "--method",
         choices=[str(method) for method in Method],
@@ -216,7 +215,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that would do nothing here."""
     if args.measure_on:
         raise BadInput("--measure-on says which worker of a server measures, got no --server; here it is this machine")
     if args.resume:
@@ -273,7 +271,6 @@ def _show_lower_precisions(flow: Flow, result: SearchResult) -> None:
 
 
 def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary) -> None:
-    """Print the best configuration, its comparison with others, and the command that explains it."""
     from autoauto.report.tables.table import show_command
     from autoauto.study.store.database import shown_storage
 

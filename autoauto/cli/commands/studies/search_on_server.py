@@ -23,13 +23,7 @@ _OF_WORKERS = ("launch", "endpoint", "launch_timeout")
 
 
 def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
-    """Ask a server for a search, show how it goes, and print its answer.
-
-    Raises:
-        BadInput: an option is of this machine, or the search has failed.
-        Refused: the server does not take it.
-        ServerError: the server does not answer.
-    """
+    """Ask a server for a search, show how it goes, and print its answer."""
     from autoauto.server.store.submission import check_options
 
     _check_options(args)
@@ -63,7 +57,6 @@ def _resume(search: ServerSearch) -> None:
 
 
 def _check_options(args: argparse.Namespace) -> None:
-    """Refuse options of this machine."""
     for name in _OF_WORKERS:
         if getattr(args, name):
             raise BadInput(

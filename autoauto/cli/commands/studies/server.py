@@ -117,12 +117,7 @@ def labels_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Start the server, or do what the action says.
-
-    Raises:
-        MissingExtra: a library is not installed.
-        BadInput: there is no such action, or it cannot be done.
-    """
+    """Start the server, or do what the action says."""
     match args.action:
         case []:
             return _serve(args)
@@ -264,7 +259,6 @@ def _list_tokens(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    """Print what a server needs, and whether it is there."""
     from autoauto.server.store.check import check_lines
 
     for line in check_lines(open_database(args.storage)):

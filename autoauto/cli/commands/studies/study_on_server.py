@@ -28,7 +28,6 @@ def studies_on_server(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _row(search: dict[str, Any]) -> dict[str, Any]:
-    """A search as a row of the table of studies."""
     from datetime import UTC, datetime
 
     from autoauto.report.wording import stored_unit
@@ -49,22 +48,7 @@ def _row(search: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | None = None, **query: object) -> int:
-    """Print what a server writes of a search, or write it to a file.
-
-    Args:
-        args: with the server, and the study.
-        what: "report", "explain" or "table".
-        form: of the answer.
-        file: in place of stdout.
-        query: further parameters.
-
-    Returns:
-        The exit code of the command.
-
-    Raises:
-        BadInput: there is no such search, or the file cannot be written.
-        Refused, ServerError: as `Client.ask`.
-    """
+    """Print what a server writes of a search, or write it to a file."""
     client = server_of(args)
     parameters: dict[str, object] = {"as": form}
     if sys.stdout.isatty():
@@ -80,22 +64,13 @@ def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | 
 
 
 def difference_on_server(args: argparse.Namespace) -> int:
-    """Print what a server writes of two searches.
-
-    Raises:
-        BadInput, Refused, ServerError: as `show_on_server`.
-    """
+    """Print what a server writes of two searches."""
     other = search_named(server_of(args), args.other)
     return show_on_server(args, "difference", "json" if args.json else "text", other=other)
 
 
 def export_on_server(args: argparse.Namespace) -> int:
-    """Write the best of a search of a server as files of another runtime.
-
-    Raises:
-        BadInput: there is no such search, or the folder holds something.
-        Refused, ServerError: as `Client.ask`.
-    """
+    """Write the best of a search of a server as files of another runtime."""
     from autoauto.server.client import unpack
 
     client = server_of(args)

@@ -43,12 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write one row per trial.
-
-    Raises:
-        MissingExtra: pandas has no library that writes Parquet.
-        BadInput: the file cannot be written.
-    """
+    """Print or write one row per trial."""
     if is_on_server(args):
         form = next((name for name in ("csv", "json", "parquet") if getattr(args, name)), "text")
         return show_on_server(args, "table", form, args.parquet, top=args.top)

@@ -105,7 +105,6 @@ def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) ->
 
 
 def _measure(args: argparse.Namespace) -> int:
-    """Measure for the search of a study."""
     from autoauto.study.analysis.best import objectives_of_study
     from autoauto.study.execution.worker_loop import WorkerLoop
     from autoauto.study.interrupts import Interrupts
