@@ -30,12 +30,12 @@ def scripts(service: Service, call: Call) -> Answer:
 
 
 def login_page(service: Service, call: Call) -> Answer:
-    """The page with the form for a token."""
+    """Where a token is typed."""
     return html(_login_form(call.query["next"] or ""))
 
 
 def login(service: Service, call: Call) -> Answer:
-    """Keep a token in the browser, and go where its user wanted to."""
+    """Keep a token in the browser."""
     values = form_values(call.body)
     token = values.get("token", "").strip()
     wanted = values.get("next", "")
@@ -46,7 +46,7 @@ def login(service: Service, call: Call) -> Answer:
 
 
 def logout(service: Service, call: Call) -> Answer:
-    """Forget the token that the browser keeps; it stays in force."""
+    """Forget the token that the browser keeps."""
     return Answer(303, None, LOGIN, cookie=set_cookie("", call.server.startswith("https:")))
 
 

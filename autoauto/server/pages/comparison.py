@@ -23,7 +23,7 @@ N_OFFERED = 200
 
 
 def comparison_page(service: Service, call: Call) -> Answer:
-    """Two searches, of those that a user may see."""
+    """Two searches side by side."""
     chosen = {}
     for name in ("search", "other"):
         if call.query.get(name):

@@ -25,7 +25,7 @@ ID_WIDTH = 6
 
 
 def searches_page(service: Service, call: Call) -> Answer:
-    """The searches that a user may see, the newest first."""
+    """The list of searches."""
     given = {}
     for name in ("state", "owner"):
         if call.query[name]:

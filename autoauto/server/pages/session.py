@@ -55,22 +55,17 @@ def check_same_site(method: str, headers: Mapping[str, str]) -> None:
         Forbidden: it was.
     """
     site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
-    if site is None:
-        is_own = origin is None or _netloc(origin) == headers.get("Host")
-    else:
+    if site is not None:
         is_own = site in ("same-origin", "none")
+    else:
+        try:
+            is_own = origin is None or urlsplit(origin).netloc == headers.get("Host")
+        except ValueError:  # brackets that hold no address
+            is_own = False
     if method not in _READS and not is_own:
         raise Forbidden(
             f"a form must be sent by a page of this server, got one of {origin or site!r:.100}; open the page here"
         )
-
-
-def _netloc(origin: str) -> str | None:
-    """The host and port of an origin; None where it is none."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:  # brackets that hold no address
-        return None
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:

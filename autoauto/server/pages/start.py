@@ -39,7 +39,7 @@ Handler = Callable[[Service, Call], Answer]
 
 
 def start_page(service: Service, call: Call) -> Answer:
-    """The empty form, for the target that the query names."""
+    """The form that starts a search."""
     return html(_page(service, call, {"target": call.query["target"]}))
 
 
@@ -47,6 +47,7 @@ def starting(submit: Handler) -> Handler:
     """Make the handler of the form, which calls the handler of submissions with the JSON of a submission."""
 
     def start_by_page(service: Service, call: Call) -> Answer:
+        """Start a search."""
         assert call.file is not None
         given = read_form(call.file)
         values = dict(given.values)

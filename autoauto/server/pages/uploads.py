@@ -26,7 +26,7 @@ _KINDS = {".toml": ("cluster",), ".npz": ("inputs",), ".csv": _TABLES, ".gz": _T
 
 
 def uploads_page(service: Service, call: Call) -> Answer:
-    """The files that a user has uploaded, the newest first, each with a button that deletes it."""
+    """The files that you have uploaded."""
     shown = list_models(service.database, call.user, call.query["limit"], call.query["before"])
     if shown.models:
         heads = (tag("th", name, scope="col") for name in ("file", "size", "uploaded", "owner", "SHA-256", ""))
@@ -57,7 +57,7 @@ def _row(call: Call, upload: Mapping[str, Any]) -> str:
 
 
 def delete_by_page(service: Service, call: Call) -> Answer:
-    """Forget a file, and show the others."""
+    """Forget a file, by its page."""
     delete_model(service.database, call.user, call.digest)
     return Answer(303, None, PATH)
 

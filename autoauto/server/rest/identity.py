@@ -1,4 +1,4 @@
-"""Who sends a request, `Identity`: by a token, by the header of a trusted proxy, or by being on this machine.
+"""Who sends a request, `sender_of`: by a token, by the header of a trusted proxy, or by being on this machine.
 
 A header that names a user counts only from the addresses of the proxy that the options name; everybody else
 could write it, too.
@@ -112,32 +112,24 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-class Identity:
-    """Finds the sender of a request."""
+def sender_of(database: ServiceDatabase, options: ServiceOptions, headers: MultiMapping[str], address: str) -> User:
+    """The sender of a request, by its headers and the address of the connection.
 
-    def __init__(self, database: ServiceDatabase, options: ServiceOptions) -> None:
-        self._database = database
-        self._options = options
-
-    def user(self, headers: MultiMapping[str], address: str) -> User:
-        """The sender of a request, by its headers and the address of the connection.
-
-        Raises:
-            Unauthorised: nobody who is known.
-        """
-        proxy = self._options.proxy
-        named = None if proxy is None else proxy.user(headers, address)
-        if named is not None:
-            return named
-        scheme, _, token = (_only(headers, "Authorization") or "").partition(" ")
-        if scheme.lower() != "bearer":
-            token = token_in_cookie(headers)
-        if not token and not scheme and self._options.is_open:
-            return LOCAL
-        user = user_of(self._database, token.strip()) if token else None
-        if user is None:
-            raise Unauthorised(
-                "a request must have the header Authorization: Bearer and a token that is in force, got "
-                f"{'another token' if token else 'none'}; try autoauto server token create NAME"
-            )
-        return user
+    Raises:
+        Unauthorised: nobody who is known.
+    """
+    named = None if options.proxy is None else options.proxy.user(headers, address)
+    if named is not None:
+        return named
+    scheme, _, token = (_only(headers, "Authorization") or "").partition(" ")
+    if scheme.lower() != "bearer":
+        token = token_in_cookie(headers)
+    if not token and not scheme and options.is_open:
+        return LOCAL
+    user = user_of(database, token.strip()) if token else None
+    if user is None:
+        raise Unauthorised(
+            "a request must have the header Authorization: Bearer and a token that is in force, got "
+            f"{'another token' if token else 'none'}; try autoauto server token create NAME"
+        )
+    return user

@@ -47,7 +47,7 @@ def claim(service: Service, call: Call) -> Answer:
 
 
 def lease_trials(service: Service, call: Call) -> Answer:
-    """Some trials of a leased search, and what its study has beside them; nothing where it has none yet."""
+    """Trials of a leased search."""
     held = _held(service, call)
     first = _read(call, TrialsRequest)[0].first
     study_id = study_number(service.database, held.search_id)
@@ -61,7 +61,7 @@ def lease_trials(service: Service, call: Call) -> Answer:
 
 
 def renew(service: Service, call: Call) -> Answer:
-    """Extend a lease, and keep what was tried."""
+    """Extend a lease, add trials."""
     held = _held(service, call)
     given, plain = _read(call, RenewRequest)
     if given.head is not None:
@@ -74,7 +74,7 @@ def renew(service: Service, call: Call) -> Answer:
 
 
 def finish(service: Service, call: Call) -> Answer:
-    """End a search."""
+    """End a leased search."""
     held = _held(service, call)
     given, plain = _read(call, FinishRequest)
     if not Queue(service.database).finish(held, given.state, plain["answer"], given.reason, given.used_s):
@@ -83,7 +83,7 @@ def finish(service: Service, call: Call) -> Answer:
 
 
 def release(service: Service, call: Call) -> Answer:
-    """Give a search to another worker."""
+    """Give a search back."""
     given, _ = _read(call, ReleaseRequest)
     Queue(service.database).release(_held(service, call), given.reason, is_lost=given.is_lost)
     return Answer(204, None)

@@ -48,7 +48,7 @@ def _operation(route: Route) -> dict[str, Any]:
         responses["400"]["content"]["text/html"] = {"schema": TEXT}
     operation: dict[str, Any] = {
         "operationId": route.answer.__name__,
-        "summary": route.summary,
+        "summary": str(route.answer.__doc__).partition("\n")[0].removesuffix("."),
         "parameters": parameters,
         "responses": responses,
         "security": [],

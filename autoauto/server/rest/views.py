@@ -42,19 +42,19 @@ MEDIA = {
 
 
 def report(service: Service, call: Call) -> Answer:
-    """The best configuration of a search, its stages and its top trials."""
+    """The best of a search, its stages and top trials."""
     if call.query["as"] == "html":
         return _file(service, call, "report", "--html")
     return _text(service, call, "report")
 
 
 def explain(service: Service, call: Call) -> Answer:
-    """An explanation why the best of a search won, and why every other cell lost."""
+    """Why the best won, and what every other cell lacks."""
     return _text(service, call, "explain")
 
 
 def difference(service: Service, call: Call) -> Answer:
-    """A search and another one, side by side.
+    """A search beside another one.
 
     Raises:
         NotFound: there is no such other one that the caller may see.
@@ -67,14 +67,14 @@ def difference(service: Service, call: Call) -> Answer:
 
 
 def table(service: Service, call: Call) -> Answer:
-    """The trials of a search as a table."""
+    """All trials of a search in a table."""
     if call.query["as"] == "parquet":
         return _file(service, call, "trials", "--parquet")
     return _text(service, call, "trials")
 
 
 def export(service: Service, call: Call) -> Answer:
-    """The best of a search as files that put it into force in another runtime, in an archive."""
+    """The best as files of another runtime."""
     search, name, _ = _study(service, call)
     if call.query["to"] is None:
         raise BadInput("to is the name of a format, got none; `autoauto export --help` lists them")
