@@ -7,7 +7,6 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -18,13 +17,13 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlencode, urlsplit
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import BaseHandler, HTTPHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 from zipfile import ZipFile
 
 from typing_extensions import override
 
 from autoauto.database.backend import WAIT_S
-from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
+from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.files.uploads import UPLOADED
 from autoauto.space.requests.problem import FILE_OPTIONS, files_of, with_files
 from autoauto.space.requests.request import SearchRequest
@@ -304,18 +303,14 @@ class Client:
             ) from error
 
     def _answer(self, request: Request) -> Fetched:
-        with self._opener().open(request, timeout=TIMEOUT_S) as response:
+        handlers: list[BaseHandler] = [_QuickHTTP(), _QuickHTTPS()]
+        if urlsplit(self.url).hostname in _LOCAL:  # proxies of the environment are used for other machines only
+            handlers.append(ProxyHandler({}))
+        with build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
             return Fetched(response.read(), response.headers)
 
     def _is_no_server(self) -> ServerError:
         return ServerError(f"{self.url} must be a server of autoauto, it answers otherwise; check --server")
-
-    def _opener(self) -> OpenerDirector:
-        """Make what opens URLs; proxies of the environment are used for other machines only."""
-        handlers = [_QuickHTTP(), _QuickHTTPS()]
-        if urlsplit(self.url).hostname in _LOCAL:
-            return build_opener(ProxyHandler({}), *handlers)
-        return build_opener(*handlers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,8 +435,11 @@ def _check_file(what: str, given: str) -> bool:
     """True if a model, a cluster or another input is a file of this machine; else it is a name."""
     path = Path(given)
     if path.is_file():
-        if what == "model":
-            _check_one_file(path)
+        if what == "model":  # the server would not have its other files
+            from autoauto.server.store.one_file import refuse_other_files
+
+            with path.open("rb") as file:
+                refuse_other_files(file, f"{path}: ")
         return True
     if path.is_dir():
         raise BadInput(f"the {what} of a search on a server must be one file or a name, {given!r:.200} is a folder")
@@ -450,17 +448,6 @@ def _check_file(what: str, given: str) -> bool:
     if path.is_absolute() or path.suffix.lower() in _SUFFIXES.get(what, ()):
         raise BadInput(f"there is no file {given!r:.200}; check the path, or give the name of a built-in {what}")
     return False
-
-
-def _check_one_file(path: Path) -> None:
-    """Refuse a model that keeps weights in other files, which the server would not have."""
-    from autoauto.server.store.one_file import NamesOtherFiles, check_one_file
-
-    with suppress(UnreadableModel), path.open("rb") as file:  # else the server says what is wrong with it
-        try:
-            check_one_file(file)
-        except NamesOtherFiles as error:
-            raise BadInput(f"{path}: {error}") from error
 
 
 def _refusal(url: str, error: HTTPError) -> AutoautoError:

@@ -76,14 +76,10 @@ def _search(client: Client, asked: SearchArguments, _: Progress) -> Result:
     for name in ("cluster", "model", "space"):
         if name in options:
             raise BadInput(f"{name} has an argument of its own, got it among options; leave it out there")
-    if asked.target is not None:
-        options["target"] = asked.target
-    if asked.objective is not None:
-        options["objective"] = asked.objective
+    given = {"target": asked.target, "objective": asked.objective, "time_budget": asked.time_budget_s}
+    options |= {name: value for name, value in given.items() if value is not None}
     if asked.constraints:
         options["constraints"] = asked.constraints
-    if asked.time_budget_s is not None:
-        options["time_budget"] = asked.time_budget_s
     search = client.search(asked.model, asked.cluster, asked.space, **options)
     return _described(client, search.read()) | {"next": "call wait with this id"}
 

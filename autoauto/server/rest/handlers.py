@@ -84,7 +84,7 @@ def list_page(service: Service, call: Call) -> Answer:
     given = call.query
     state = None if given["state"] is None else SearchState(given["state"])
     page = searches.list_searches(service.database, call.user, state, given["owner"], given["limit"], given["before"])
-    return Answer(200, {"searches": page.searches, "next": _next("/v1/searches", given, before=page.before)})
+    return Answer(200, {"searches": page.entries, "next": _next("/v1/searches", given, before=page.more)})
 
 
 def read(service: Service, call: Call) -> Answer:
@@ -104,8 +104,8 @@ def list_trials(service: Service, call: Call) -> Answer:
     """The trials of a search, by number."""
     search_id = call.search_id
     page = trials.list_trials(service.database, call.user, search_id, call.query["first"], call.query["limit"])
-    following = _next(f"/v1/searches/{search_id}/trials", call.query, first=page.first)
-    return Answer(200, {"trials": page.trials, "next": following})
+    following = _next(f"/v1/searches/{search_id}/trials", call.query, first=page.more)
+    return Answer(200, {"trials": page.entries, "next": following})
 
 
 def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | None:
@@ -117,7 +117,7 @@ def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | Non
 
 def events(service: Service, call: Call) -> Answer:
     """Every change of your newest searches."""
-    return Answer(200, None, events=lambda: searches.list_searches(service.database, call.user).searches)
+    return Answer(200, None, events=lambda: searches.list_searches(service.database, call.user).entries)
 
 
 def search_events(service: Service, call: Call) -> Answer:
@@ -156,7 +156,7 @@ def list_models(service: Service, call: Call) -> Answer:
     """The files that you have uploaded."""
     page = models.list_models(service.database, call.user, call.query["limit"], call.query["before"])
     used = {"used_bytes": models.used_bytes(service.database, call.user), "quota_bytes": service.upload_quota_bytes}
-    return Answer(200, {"models": page.models, "next": _next("/v1/models", call.query, before=page.before), **used})
+    return Answer(200, {"models": page.entries, "next": _next("/v1/models", call.query, before=page.more), **used})
 
 
 def delete_model(service: Service, call: Call) -> Answer:

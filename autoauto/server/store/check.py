@@ -21,12 +21,8 @@ def check_lines(database: ServiceDatabase) -> Iterator[str]:
     states = [token.state for token in list_tokens(database)]
     yield f"tokens: {states.count('in force')} in force, {len(states) - states.count('in force')} ended"
     yield f"searches: {', '.join(f'{n} {state}' for state, n in count_states(database).items())}"
-    yield f"workers: {_n_workers(database)} run a search now; those that wait for one leave no trace"
+    held = and_(SEARCHES.c.state == SearchState.RUNNING, not_(LEASES.are_free(database.now())))
+    n_workers = database.scalar(select(func.count(SEARCHES.c.process.distinct())).where(held))
+    yield f"workers: {n_workers} run a search now; those that wait for one leave no trace"
     for what, folder in folders(database):
         yield f"disk: {format_bytes(shutil.disk_usage(folder).free)} free for {what}"
-
-
-def _n_workers(database: ServiceDatabase) -> int:
-    held = and_(SEARCHES.c.state == SearchState.RUNNING, not_(LEASES.are_free(database.now())))
-    counting = select(func.count(SEARCHES.c.process.distinct())).where(held)
-    return database.scalar(counting) or 0

@@ -69,13 +69,6 @@ class SearchLimits:
                 raise BadInput(f"limit {name} must be a whole number from 1 to {MAX_LIMIT}, got {value!r:.60}")
         return SearchLimits(**given)
 
-    def plus(self, n_measured: int, n_trials: int) -> SearchLimits:
-        """The limits of a search that has used so much already."""
-        return SearchLimits(
-            None if self.measurements is None else self.measurements + n_measured,
-            None if self.trials is None else self.trials + n_trials,
-        )
-
 
 _LIMITS = ("measurements", "trials")
 

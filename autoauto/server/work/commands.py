@@ -86,7 +86,10 @@ class Commands:
                 return self._cache[whole]
             printed = self._printed(([*words, "--storage", self._storage], columns, dict(names)))
             if key is not None:
-                self._add(whole, printed)
+                self._cache[whole] = printed
+                total = sum(len(each.stdout) for each in self._cache.values())
+                while total > MAX_CACHE_BYTES:
+                    total -= len(self._cache.popitem(last=False)[1].stdout)
             return printed
 
     def close(self) -> None:
@@ -113,12 +116,6 @@ class Commands:
             self._child.close()
             raise
         return printed
-
-    def _add(self, key: Hashable, printed: Printed) -> None:
-        self._cache[key] = printed
-        total = sum(len(each.stdout) for each in self._cache.values())
-        while total > MAX_CACHE_BYTES:
-            total -= len(self._cache.popitem(last=False)[1].stdout)
 
 
 def _run_all(channel: Channel, storage: str, run: RunCommand) -> None:

@@ -99,12 +99,9 @@ def run_searches(channel: Channel, describers: Describers) -> None:
         while True:
             task = channel.recv()
             if isinstance(task, Task):  # a stop may arrive after its search has ended
-                channel.send(_outcome(_RunningSearch(channel, task, describers)))
-
-
-def _outcome(run: _RunningSearch) -> Outcome:
-    outcome = _searched(run)
-    return outcome._replace(reason=without_paths(outcome.reason, run.uploads))
+                outcome = _searched(_RunningSearch(channel, task, describers))
+                reason = without_paths(outcome.reason, task.lease.submission.uploads)
+                channel.send(outcome._replace(reason=reason))
 
 
 def _searched(run: _RunningSearch) -> Outcome:
@@ -143,11 +140,6 @@ class _RunningSearch:
         self._origin: Origin | None = None
         self._is_stopped = False
         self._n_lines = 0  # of engines that were measured
-
-    @property
-    def uploads(self) -> Mapping[str, str]:
-        """The digests of its uploaded files."""
-        return self._task.lease.submission.uploads
 
     def search(self) -> Outcome:
         task = self._task
