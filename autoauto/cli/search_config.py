@@ -1,4 +1,4 @@
-"""A search in a file, `--config FILE.toml`: options and knobs of `autoauto search`, read by `parse_with_config`.
+"""A search in a file, `--config FILE.toml`: options and knobs of `autoauto search`, read by `config_values`.
 
 A knob is one value, a list or a range of values, and how it is searched: `read_knobs`.
 """
@@ -162,35 +162,14 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse arguments, with those of a --config file as defaults.
-
-    Raises:
-        BadInput: an argument is wrong, or a value in the file; then the message names its line.
-    """
-    args = parser.parse_args(argv)
-    if getattr(args, "config", None) is None:
-        return args
-    args.parser.set_defaults(**read_config(args.config, args.parser))
-    # What was typed wins over the new defaults.
-    return parser.parse_args(argv)
-
-
-def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """The values in a file of options of `parser`.
-
-    Raises:
-        BadInput: it is no TOML, or has an unknown key or a wrong value.
-    """
-    from autoauto.records.files.toml import read_toml
-
-    return config_values(read_toml(path), parser)
-
-
 def config_values(
     file: ParsedTable, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
 ) -> dict[str, Any]:
-    """The values of options of `parser` in a file, or in an object in its place; options in `elsewhere` are refused."""
+    """The values of options of `parser` in a file, or in an object in its place; options in `elsewhere` are refused.
+
+    Raises:
+        BadInput: it has an unknown key or a wrong value.
+    """
     options = {action.dest: action for action in parser._actions if action.dest not in elsewhere}
     for key in file.table:
         if key not in options and key not in _NO_OPTIONS:

@@ -10,7 +10,7 @@ import shlex
 from typing import Any
 
 from autoauto.cli.options.model import add_inputs
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line, show, show_command
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import install_command
 from autoauto.records.layers import AS_IN_FILE, ModelInputs
@@ -34,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.graph.decoders.gguf import is_gguf
     from autoauto.records.model_inputs import read_model_inputs
     from autoauto.report.tables.listings import ends_table, operators_table
-    from autoauto.report.tables.table import show, show_command
 
     given = read_model_inputs(args.shape, args.batch_axis, args.state)
     if is_gguf(args.model):
@@ -63,7 +62,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
     from autoauto.evaluate.inspections.decoder_inspection import inspect_decoder
-    from autoauto.report.tables.table import show_command
     from autoauto.report.wording import decoder_lines
 
     if given != AS_IN_FILE:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from autoauto.cli.output.lines import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json, show
 from autoauto.records.errors import BadInput
 from autoauto.targets.registry import TARGETS, target_named
 
@@ -37,7 +37,6 @@ def _print_files(args: argparse.Namespace) -> None:
         print_json({"models": rows})
         return
     from autoauto.report.tables.listings import models_table
-    from autoauto.report.tables.table import show
 
     show(models_table(rows))
     show("decoders on GPUs: `autoauto models --target gpu`")
@@ -62,6 +61,5 @@ def _print_decoders(args: argparse.Namespace) -> None:
         print_json({"models": rows})
         return
     from autoauto.report.tables.listings import decoders_table
-    from autoauto.report.tables.table import show
 
     show(decoders_table(rows))

@@ -19,7 +19,7 @@ from autoauto.cli.options.model import (
     problem_of,
     requested_knobs,
 )
-from autoauto.cli.output.lines import add_json, print_json, warn
+from autoauto.cli.output.lines import add_json, print_json, show, warn
 from autoauto.cli.output.plans import describe_configuration, show_infeasible, show_plan
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
@@ -128,7 +128,5 @@ def _answer(args: argparse.Namespace, subject: QuerySubject, context: dict[str, 
     if args.json:
         print_json(context | answer.record)
     else:
-        from autoauto.report.tables.table import show
-
         show(*answer.shown)
     return 0 if answer.fits else 3

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.cli.options.model import add_knobs, add_model, open_flow, requested_knobs
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, show, warn
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
@@ -56,7 +56,6 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.codec import profile_record, save_profile
     from autoauto.records.files.json import write_json
     from autoauto.report.tables.listings import profile_table
-    from autoauto.report.tables.table import show
     from autoauto.report.text import progress_bar
 
     _check(args)
@@ -100,7 +99,6 @@ def _print_spread(flow: Flow) -> None:
 
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
-    from autoauto.report.tables.table import show
     from autoauto.targets.ipu.target import IpuTarget
 
     if not isinstance(flow.target, IpuTarget):

@@ -319,14 +319,7 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     return flow.checked(SearchSpace(**values)).cells[0][0]
 
 
-PROFILE_OPTIONS = (
-    "profile",
-    "profile_format",
-    "profile_details",
-    "devices",
-    "device_memory_gib",
-    "link_gb_per_s",
-)
+PROFILE_OPTIONS = ("profile", "profile_format", "profile_details", "devices", "device_memory_gib", "link_gb_per_s")
 """The arguments of a profile and its devices."""
 
 

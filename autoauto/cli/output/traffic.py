@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from autoauto.cli.output.lines import show
 from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.space.trial import Trial
 
@@ -40,7 +41,7 @@ def show_traffic(trial: Trial) -> None:
         return
     from autoauto.records.costs.traffic.percentiles import PERCENTS
     from autoauto.report.tables.serving import percentiles_of
-    from autoauto.report.tables.table import Column, Table, show
+    from autoauto.report.tables.table import Column, Table
     from autoauto.report.tables.traffic import load_facts
     from autoauto.report.wording import time_text
     from autoauto.space.numbers import TIMES_OF_REQUESTS

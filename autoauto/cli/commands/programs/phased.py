@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value, open_flow
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, show, warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
@@ -105,7 +105,6 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
 
 def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
     from autoauto.report.tables.plans import buffers_table, phases_table
-    from autoauto.report.tables.table import show
 
     clock_hz = flow.cluster.clock_hz
     show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))

@@ -6,7 +6,7 @@ import argparse
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoauto.cli.commands.programs.schedule_popart import (
     DEFAULT_STAGES,
@@ -17,13 +17,17 @@ from autoauto.cli.commands.programs.schedule_popart import (
 )
 from autoauto.cli.options.model import add_knob, one_switch
 from autoauto.cli.options.values import at_most, integers
-from autoauto.cli.output.lines import add_json, print_assumed, print_json
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, show
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers
-
-if TYPE_CHECKING:
-    from autoauto.records.plans.timeline import Timeline
-    from autoauto.records.schedule import Schedule, StageTimes
+from autoauto.records.plans.timeline import Timeline
+from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, WEIGHT, Order, Schedule, StageTimes, Transfers
+from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
+from autoauto.schedule.orders.poplar import execution_order, require_mapping
+from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of
+from autoauto.schedule.simulate.barrier import slots
+from autoauto.schedule.simulate.simulate import simulate
+from autoauto.schedule.stash import stash_entries
+from autoauto.schedule.times import stage_times
 
 EXAMPLE = "schedule --schedule 1f1b --stages 4 --n-micro-batches 8 --forward-cycles 1 --backward-cycles 2"
 
@@ -33,15 +37,8 @@ DEFAULTS = {"schedule": str(Order.ONE_F_ONE_B), "n_micro_batches": 8, "mode": "t
 """Of the options that --from-csv excludes; all others of these are None or False where they are not given."""
 
 ORDER_ARGUMENTS = (
-    *DEFAULTS,
-    "stages",
-    "chunks",
-    "max_in_flight",
-    "stage_to_device",
-    "bubble_checks",
-    "pipeline",
-    "program",
-    "view",
+    *(*DEFAULTS, "stages", "chunks", "max_in_flight", "stage_to_device", "bubble_checks"),
+    *("pipeline", "program", "view"),
 )
 
 
@@ -130,8 +127,6 @@ def _add_costs(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate the order, and print or write its timeline."""
-    from autoauto.schedule.simulate.simulate import simulate
-
     assumed: list[str] = []
     if args.from_csv:
         schedule, times, assumed = _custom_schedule(args)
@@ -163,10 +158,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(timeline: Timeline) -> dict[str, Any]:
-    from autoauto.schedule.orders.poplar import execution_order
-    from autoauto.schedule.simulate.barrier import slots
-    from autoauto.schedule.stash import stash_entries
-
     schedule = timeline.schedule
     record = {
         "order": schedule.order_name,
@@ -213,10 +204,8 @@ def decimals(text: str) -> Cycles:
 
 def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, list[str]]:
     """The schedule of --from-csv, the times of its actions, and what is assumed of its messages."""
-    from autoauto.records.schedule import WEIGHT
     from autoauto.schedule.csv_checks import hang_of_waiting_sends
     from autoauto.schedule.read_csv import read_actions, schedule_of
-    from autoauto.schedule.times import stage_times
 
     given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]
     if given:
@@ -232,11 +221,6 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, li
 
 
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
-    from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
-    from autoauto.schedule.orders.poplar import require_mapping
-    from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of
-    from autoauto.schedule.times import stage_times
-
     training = args.mode == "training"
     n_chunks = args.chunks or (2 if spec_of(order).in_groups else 1)
     mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
@@ -289,7 +273,6 @@ def _per_device(option: str, values: Cycles, n_devices: int) -> Cycles:
 def _write(args: argparse.Namespace, timeline: Timeline) -> None:
     if args.html:
         from autoauto.report.html import timeline_page, write_page
-        from autoauto.schedule.stash import stash_entries
 
         write_page(timeline_page(timeline, stash_entries(timeline.schedule)), args.html)
     if args.trace:
@@ -306,9 +289,7 @@ def _show(timeline: Timeline) -> None:
     from rich.console import Console
 
     from autoauto.report.tables.plans import timeline_table
-    from autoauto.report.tables.table import show
     from autoauto.report.text import timeline_picture
-    from autoauto.schedule.stash import stash_entries
 
     picture = timeline_picture(timeline, Console().width)
     show(picture, timeline_table(timeline, stash_entries(timeline.schedule)))

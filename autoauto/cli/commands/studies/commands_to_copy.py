@@ -43,17 +43,12 @@ def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
     # Options of the output are not asked for again.
     typed = shlex.split(summary.attributes.get("command", ""))
     if typed[:2] == ["autoauto", "search"] and typed[2:]:  # else it was called from Python
-        _, again = _output_options().parse_known_args(typed[2:])
+        output = argparse.ArgumentParser(add_help=False)
+        output.add_argument("--json", action="store_true")
+        output.add_argument("--log")
+        _, again = output.parse_known_args(typed[2:])
         commands.append(("Search again", shlex.join(["autoauto", "search", *again])))
     return commands
-
-
-def _output_options() -> argparse.ArgumentParser:
-    """The options that say what a search prints, not what it searches."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--log")
-    return parser
 
 
 def _is_exported(summary: StudySummary, winner: Trial) -> bool:

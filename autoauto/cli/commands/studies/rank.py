@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.search import add_objective, typed_command
 from autoauto.cli.options.model import add_model, add_space
 from autoauto.cli.options.study import add_storage
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, show, warn
 from autoauto.cli.output.search_result import describe_best
 from autoauto.records.errors import BadInput, Infeasible
 
@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
         print_json({"objective": str(objective), "clusters": list(map(_describe, answers)), "assumed": list(notes)})
     else:
         from autoauto.report.tables.clusters import clusters_table
-        from autoauto.report.tables.table import show
 
         show(clusters_table(answers, objective))
         print_assumed(notes)

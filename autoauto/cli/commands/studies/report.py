@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study, require_trials, summary_to_report
-from autoauto.cli.output.lines import add_json, print_json, warn
+from autoauto.cli.output.lines import add_json, print_json, show, warn
 from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
@@ -27,10 +27,9 @@ from autoauto.cli.output.search_result import (
     simulated_timeline,
 )
 from autoauto.records.errors import BadInput, Infeasible
-
-if TYPE_CHECKING:
-    from autoauto.space.study_summary import StudySummary
-    from autoauto.space.trial import Trial
+from autoauto.report.wording import origin_of, shown_clock
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Trial
 
 EXAMPLE = "report first --html first.html"
 
@@ -49,9 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the best of the study's trials; write the page when --html is given."""
     if is_on_server(args):
         return show_on_server(args, "report", *_form(args))
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import trials_table
-    from autoauto.report.wording import origin_of, shown_clock
     from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study
     from autoauto.study.store.trials import with_plans
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.search_on_server import search_on_server
-from autoauto.cli.options.busy import add_busy, heed_busy
 from autoauto.cli.options.measuring import add_measuring
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow, say_defaults
 from autoauto.cli.options.server import add_server, is_on_server
@@ -26,9 +25,9 @@ from autoauto.cli.options.values import (
     seconds,
     share,
 )
-from autoauto.cli.output.busy import describe_busy, describe_threads, print_threads
+from autoauto.cli.output.busy import add_busy, describe_busy, heed_busy, state_of
 from autoauto.cli.output.generation import describe_engines
-from autoauto.cli.output.lines import add_json, print_json, print_line, warn
+from autoauto.cli.output.lines import add_json, print_json, print_line, show, show_command, warn
 from autoauto.cli.output.log import add_log, best_event, open_log, write_event
 from autoauto.cli.output.search_result import (
     describe_comparisons,
@@ -36,11 +35,12 @@ from autoauto.cli.output.search_result import (
     describe_result,
     describe_speed,
     show_result,
-    show_uses,
+    show_table_of_uses,
 )
 from autoauto.cli.search_config import add_config
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
+from autoauto.report.wording import configuration, headline
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
 from autoauto.space.objectives import Method, Objective
@@ -271,7 +271,6 @@ def _show_lower_precisions(flow: Flow, result: SearchResult) -> None:
 
 
 def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary) -> None:
-    from autoauto.report.tables.table import show_command
     from autoauto.study.store.database import shown_storage
 
     say_defaults(args)
@@ -285,7 +284,6 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
 
 def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> int:
     """Print the estimates and what a search would try; no trial is made."""
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
     from autoauto.study.arguments import Extent, check_objectives, chosen_method, n_repeats_of, space_of
@@ -303,16 +301,20 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     expected_s = None
     if pace is not None:  # workers share the measurements of the search, but not those of the verification
         expected_s = pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
-    winner = expected_winner(expected.cells, space, config.objectives)
+    winner, machine = expected_winner(expected.cells, space, config.objectives), state_of(flow)
     if args.json:
         best = winner and {**own_values(winner.trial.knobs), **describe_speed(winner.trial)}
         record = expected._asdict() | {"best": best, "cells": list(map(describe_expected, expected.cells))}
-        print_json(record | {"n_again": n_again, "expected_s": expected_s} | describe_threads(flow))
+        record |= {"n_again": n_again, "expected_s": expected_s}
+        if machine is not None:
+            record["machine"] = machine.to_json()
+        print_json(record)
         return _dry_exit_code(expected)
     say_defaults(args)
     if winner is not None:
         needs = flow.setting.needs(winner.trial.knobs.session)
-        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED, needs=needs)
+        print_line("; ".join(filter(None, (headline(winner.trial, Origin.ESTIMATED), needs))))
+        show_table_of_uses(winner.comparisons, Origin.ESTIMATED)
     show(dry_run_table(expected.cells, config.objectives))
     if (n_others := len(space.cells) - len(expected.cells)) > 0:
         print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")
@@ -321,14 +323,13 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
     )
     print_line(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
-    print_threads(flow)
+    if machine is not None:
+        print_line(f"threads: {machine.threads_text}")
     return _dry_exit_code(expected)
 
 
 def _dry_exit_code(expected: DryRun) -> int:
     """0, or 3 with a line on stderr where by the estimate nothing fits or meets the bounds."""
-    from autoauto.report.wording import configuration
-
     trials = [trial for entry in expected.cells for trial in entry.cell.trials]
     if any(trial.fits for trial in trials):
         return 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from autoauto.cli.commands.studies.study_on_server import studies_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_storage
-from autoauto.cli.output.lines import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json, show
 
 if TYPE_CHECKING:
     from autoauto.study.store.study import StoredStudy
@@ -35,7 +35,6 @@ def run(args: argparse.Namespace) -> int:
         print_json({"studies": rows})
     else:
         from autoauto.report.tables.listings import studies_table
-        from autoauto.report.tables.table import show
 
         show(studies_table(rows, datetime.now(UTC)))
     return 0

@@ -12,7 +12,7 @@ from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import at_most
-from autoauto.cli.output.lines import print_json
+from autoauto.cli.output.lines import print_json, show
 from autoauto.cli.output.search_result import show_outside
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.space.space import MAX_CONFIGURATIONS
@@ -54,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
         _write(args, study.study_name, trial_table(study))
     else:
         from autoauto.records.target import studied_origin
-        from autoauto.report.tables.table import show
         from autoauto.report.tables.trials import trials_table
         from autoauto.study.analysis.best import objectives_of_study, summarise_study
         from autoauto.study.store.database import attributes_of
