@@ -18,12 +18,16 @@ from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
 
 EXAMPLE = "measured FILE.json --engine ENGINE --system h100_sxm --tensor-parallel 2 > rows.csv"
-_MAX_COUNT = 1_000_000
+_GIVEN = (
+    *("system", "precision", "kv_cache_precision", "tensor_parallel", "expert_parallel"),
+    *("attention_data_parallel", "n_ipu", "replicas"),
+)
+"""The columns that have the value of an option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files, and what they do not say."""
-    count = at_most(_MAX_COUNT)
+    count = at_most(1_000_000)
     parser.add_argument("results", nargs="*", type=Path, metavar="FILE.json", help="files of one configuration")
     parser.add_argument("--study", metavar="STUDY", help="a study that measured engines, in place of files")
     add_storage(parser)
@@ -95,17 +99,7 @@ def _of_files(args: argparse.Namespace) -> list[dict[str, object]]:
     given = {"FILE.json": args.results, "--engine": args.engine, "--system": args.system}
     if missing := [name for name, value in given.items() if not value]:
         raise BadInput(f"rows need {', '.join(missing)}, or --study STUDY")
-    given = {
-        "engine": engine_named(args.engine).name,
-        "system": args.system,
-        "precision": args.precision,
-        "kv_cache_precision": args.kv_cache_precision,
-        "tensor_parallel": args.tensor_parallel,
-        "expert_parallel": args.expert_parallel,
-        "attention_data_parallel": args.attention_data_parallel,
-        "n_ipu": args.n_ipu,
-        "replicas": args.replicas,
-    }
+    given = {"engine": engine_named(args.engine).name} | {name: getattr(args, name) for name in _GIVEN}
     rows: list[dict[str, object]] = []
     for path in args.results:
         for figures in read_results(path):

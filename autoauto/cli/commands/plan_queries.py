@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.plans import describe_plan
+from autoauto.plan.pipeline.interleaved import interleaved
+from autoauto.plan.pipeline.optimal import optimal
+from autoauto.plan.queries import best_per_device_count, explain, k_best, pareto_front, replicas
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
@@ -77,73 +80,65 @@ def add_queries(parser: argparse.ArgumentParser) -> None:
 
 def best_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The best plan alone."""
-    from autoauto.plan.pipeline.optimal import optimal
+    plan = optimal(subject.table)
+    return QueryAnswer(describe_plan(plan), (_stages(subject, plan),))
+
+
+def _stages(subject: QuerySubject, plan: Plan) -> Table:
     from autoauto.report.tables.plans import stages_table
 
-    plan = optimal(subject.table)
-    stages = stages_table(plan, subject.names, Origin.ESTIMATED, subject.shown_clock_hz)
-    return QueryAnswer(describe_plan(plan), (stages,))
+    return stages_table(plan, subject.names, Origin.ESTIMATED, subject.shown_clock_hz)
+
+
+def _plans(subject: QuerySubject, title: str, head: str, rows: Iterable[tuple[int, Plan | DoesNotFit]]) -> Table:
+    from autoauto.report.tables.plans import plans_table
+
+    named = ((str(number), outcome) for number, outcome in rows)
+    return plans_table(title, head, named, subject.shown_clock_hz)
 
 
 def _explained_plan(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
-    from autoauto.plan.pipeline.optimal import optimal
-    from autoauto.plan.queries import explain
-    from autoauto.report.tables.plans import explanation_table, stages_table
+    from autoauto.report.tables.plans import explanation_table
 
     plan = optimal(subject.table)
     explanation = explain(subject.table, plan)
     next_best = explanation.next_best and asdict(explanation.next_best)
     record = describe_plan(plan) | {"explanation": asdict(explanation) | {"next_best": next_best}}
-    stages = stages_table(plan, subject.names, Origin.ESTIMATED, subject.shown_clock_hz)
-    return QueryAnswer(record, (stages, explanation_table(explanation, plan, subject.shown_clock_hz)))
+    limits = explanation_table(explanation, plan, subject.shown_clock_hz)
+    return QueryAnswer(record, (_stages(subject, plan), limits))
 
 
 def _k_best_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
-    from autoauto.plan.queries import k_best
-    from autoauto.report.tables.plans import plans_table
-
     plans = k_best(subject.table, args.k_best)
-    rows = ((str(rank), plan) for rank, plan in enumerate(plans, start=1))
     record = {"plans": [describe_plan(plan) for plan in plans]}
-    return QueryAnswer(record, (plans_table("The cheapest plans", "rank", rows, subject.shown_clock_hz),))
+    return QueryAnswer(record, (_plans(subject, "The cheapest plans", "rank", enumerate(plans, start=1)),))
 
 
 def _front_plans(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
-    from autoauto.plan.queries import pareto_front
-    from autoauto.report.tables.plans import plans_table
-
     n_plans = args.pareto_front
     plans = list(islice(pareto_front(subject.table), n_plans + 1))
     is_complete, plans = len(plans) <= n_plans, plans[:n_plans]
     steps = [describe_plan(plan) | {"peak_memory_bytes": plan.peak_memory_bytes} for plan in plans]
     title = "All best trades" if is_complete else f"The first {len(plans)} of the best trades"
-    rows = ((str(number), plan) for number, plan in enumerate(plans, start=1))
-    table = plans_table(title, "step", rows, subject.shown_clock_hz)
+    table = _plans(subject, title, "step", enumerate(plans, start=1))
     return QueryAnswer({"steps": steps, "is_complete": is_complete}, (table,))
 
 
 def _plans_per_device_count(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
-    from autoauto.plan.queries import best_per_device_count
-    from autoauto.report.tables.plans import plans_table
-
     outcomes = best_per_device_count(subject.table)
-    plans = [{"n_ipu": n_ipu} | _describe_outcome(outcome) for n_ipu, outcome in outcomes.items()]
-    rows = ((str(n_ipu), outcome) for n_ipu, outcome in outcomes.items())
-    table = plans_table("The best plan for every n_ipu", "n_ipu", rows, subject.shown_clock_hz)
+    plans: list[dict[str, Any]] = []
+    for n_ipu, outcome in outcomes.items():
+        if isinstance(outcome, Plan):
+            described = describe_plan(outcome)
+        else:
+            described = {"fits": False, "excess_bytes": outcome.excess_bytes, "reason": str(outcome)}
+        plans.append({"n_ipu": n_ipu} | described)
+    table = _plans(subject, "The best plan for every n_ipu", "n_ipu", outcomes.items())
     return QueryAnswer({"plans": plans}, (table,), any(plan["fits"] for plan in plans))
-
-
-def _describe_outcome(outcome: Plan | DoesNotFit) -> dict[str, Any]:
-    if isinstance(outcome, Plan):
-        return describe_plan(outcome)
-    return {"fits": False, "excess_bytes": outcome.excess_bytes, "reason": str(outcome)}
 
 
 def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnswer:
     """The division of the devices among copies of one pipeline that finishes the most micro-batches per second."""
-    from autoauto.plan.queries import replicas
-    from autoauto.report.tables.plans import plans_table
-
     division = replicas(subject.table)
     micro_batches_per_s = division.samples_per_s(1, subject.clock_hz)
     record = {
@@ -156,19 +151,14 @@ def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnsw
     if subject.batch_size is not None:
         record["samples_per_s"] = division.samples_per_s(subject.batch_size, subject.clock_hz)
         title += f", {record['samples_per_s']:,.1f} samples/s"
-    rows = ((str(i), plan) for i, plan in enumerate(division.plans))
-    return QueryAnswer(record, (plans_table(title, "replica", rows, subject.shown_clock_hz),))
+    return QueryAnswer(record, (_plans(subject, title, "replica", enumerate(division.plans)),))
 
 
 def _interleaved_plan(subject: QuerySubject, args: argparse.Namespace) -> QueryAnswer:
-    from autoauto.plan.pipeline.interleaved import interleaved
-    from autoauto.report.tables.plans import stages_table
-
     bounded = interleaved(subject.table, args.chunks)
     certificate = {"n_chunks": args.chunks, "bound_cycles": bounded.bound_cycles, "gap": bounded.gap}
     proof = "optimal" if bounded.gap == 0 else f"no plan costs more than {100 * bounded.gap:.1f} % less"
-    stages = stages_table(bounded.plan, subject.names, Origin.ESTIMATED, subject.shown_clock_hz)
-    return QueryAnswer(describe_plan(bounded.plan) | certificate, (stages, proof))
+    return QueryAnswer(describe_plan(bounded.plan) | certificate, (_stages(subject, bounded.plan), proof))
 
 
 QUERIES: dict[str, Callable[[QuerySubject, argparse.Namespace], QueryAnswer]] = {

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from autoauto.records.layers import LayerGraph
     from autoauto.report.tables.table import Table
     from autoauto.space.knobs import Knobs
+    from autoauto.targets.ipu.target import IpuTarget
 
 
 EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"
@@ -105,7 +106,7 @@ def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
         target = flow.cluster.target
         raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {target}; leave out --sweep")
     index = layer_index(flow.graph, args.layer)
-    name, rows = flow.setting.names[index], sweep(flow, knobs, index)
+    name, rows = flow.setting.names[index], sweep(flow, flow.target, knobs, index)
     if args.json:
         print_json({"layer": name, "sweep": [row._asdict() for row in rows]})
     else:
@@ -135,32 +136,31 @@ class SweepRow(NamedTuple):
     layer_is_bounded: bool
 
 
-def sweep(flow: Flow, knobs: Knobs, index: int) -> list[SweepRow]:
+def sweep(flow: Flow, target: IpuTarget, knobs: Knobs, index: int) -> list[SweepRow]:
     """The whole model, and layer `index` without the cost of its neighbours' layouts, at every proportion."""
-    return [_row(flow, knobs.with_values(memory_proportion=proportion), index) for proportion in PROPORTIONS]
+    from autoauto.targets.ipu.target import operator_costs
 
-
-def _row(flow: Flow, knobs: Knobs, index: int) -> SweepRow:
-    from autoauto.targets.ipu.target import IpuTarget, operator_costs
-
-    assert isinstance(flow.target, IpuTarget)
-    layers, options = LayerRange(0, len(flow.graph)), flow.options(knobs)
-    device = flow.setting.device(options)
-    whole: CompiledRange | None
-    try:
-        whole = flow.target.compile(flow.graph, layers, device, options)
-    except OutOfMemory:
-        whole = None
-    costs = operator_costs(flow.graph, layers, device, options, flow.target.settings)
-    return SweepRow(
-        memory_proportion=memory_proportion(options),
-        cycles=whole.forward_cycles if whole else None,
-        temporary_bytes=whole.temporary_bytes if whole else None,
-        n_unbounded=sum(not cost.within_bound for cost in costs),
-        layer_cycles=costs[index].cycles,
-        layer_tile_bytes=costs[index].working_bytes // costs[index].n_tiles,
-        layer_is_bounded=costs[index].within_bound,
-    )
+    rows, layers = [], LayerRange(0, len(flow.graph))
+    for proportion in PROPORTIONS:
+        options = flow.options(knobs.with_values(memory_proportion=proportion))
+        device = flow.setting.device(options)
+        whole: CompiledRange | None
+        try:
+            whole = target.compile(flow.graph, layers, device, options)
+        except OutOfMemory:
+            whole = None
+        costs = operator_costs(flow.graph, layers, device, options, target.settings)
+        row = SweepRow(
+            memory_proportion=memory_proportion(options),
+            cycles=whole.forward_cycles if whole else None,
+            temporary_bytes=whole.temporary_bytes if whole else None,
+            n_unbounded=sum(not cost.within_bound for cost in costs),
+            layer_cycles=costs[index].cycles,
+            layer_tile_bytes=costs[index].working_bytes // costs[index].n_tiles,
+            layer_is_bounded=costs[index].within_bound,
+        )
+        rows.append(row)
+    return rows
 
 
 def layer_index(graph: LayerGraph, name: str | None) -> int:

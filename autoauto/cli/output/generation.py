@@ -126,16 +126,6 @@ def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ())
     return tuple(target.command(knobs.session, knobs.batch_size, requests, number) for number in numbers)
 
 
-def describe_commands(flow: Flow, best: Trial) -> dict[str, Any]:
-    """The commands that start servers, as plain values: `command` for a single one, `commands` for several."""
-    alone = server_commands(flow, best, [None])
-    if not alone:
-        return {}
-    if best.knobs.replicas == 1:
-        return {"command": alone[0]}
-    return {"command": alone[0], "commands": server_commands(flow, best)}
-
-
 def _intervals(tokens: TokenResult) -> dict[str, tuple[float | None, float | None]]:
     """The ends of our error, between which 8 of 10 measured rows lie; nothing where a trial has none."""
     intervals = {

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import print_busy
 from autoauto.cli.output.generation import (
-    describe_commands,
     describe_devices,
     describe_engines,
     describe_generation,
@@ -182,8 +181,12 @@ def describe_result(result: SearchResult, storage: str | None, flow: Flow | None
 
 def _describe_start(result: SearchResult, best: Trial, flow: Flow | None) -> dict[str, Any]:
     """The commands of the best's servers and the number of measured configurations; empty if no servers are started."""
-    started = describe_commands(flow, best) if flow else {}
-    if started:
+    started: dict[str, Any] = {}
+    alone = server_commands(flow, best, [None]) if flow else ()
+    if flow and alone:
+        started["command"] = alone[0]
+        if best.knobs.replicas > 1:
+            started["commands"] = server_commands(flow, best)
         started["n_measured"] = result.counts.n_measured
     record = result.summary.engine_measurements if result.summary else None
     if record is not None and record.best is not None:

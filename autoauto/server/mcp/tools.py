@@ -39,15 +39,19 @@ class Tool(NamedTuple):
     """A tool of the protocol.
 
     Attributes:
-        description: what a client reads before it chooses.
+        run: calls the server; its docstring is the description.
         is_read_only: true if it changes nothing, neither at the server nor on this machine.
     """
 
     name: str
-    description: str
     arguments: type[msgspec.Struct]
     run: Callable[[Client, Any, Progress], Result]
     is_read_only: bool = True
+
+    @property
+    def description(self) -> str:
+        """What a client reads before it chooses."""
+        return " ".join(str(self.run.__doc__).split())
 
     @property
     def schema(self) -> Result:
@@ -72,6 +76,9 @@ class Tool(NamedTuple):
 
 
 def _search(client: Client, asked: SearchArguments, _: Progress) -> Result:
+    """Ask for the configuration of a whole cluster with the highest throughput (or another objective) for a model.
+    Returns at once with an id; an equal request that was answered before has its answer at once.
+    """
     options = dict(asked.options)
     for name in ("cluster", "model", "space"):
         if name in options:
@@ -85,6 +92,7 @@ def _search(client: Client, asked: SearchArguments, _: Progress) -> Result:
 
 
 def _wait(client: Client, asked: WaitArguments, progress: Progress) -> Result:
+    """Wait until a search has ended, and return its state, its best configuration and its answer in words."""
     search = _named(client, asked.search_id)
     give_up_s = monotonic() + asked.seconds
     while True:
@@ -98,11 +106,13 @@ def _wait(client: Client, asked: WaitArguments, progress: Progress) -> Result:
 
 
 def _explain(client: Client, asked: OneSearch, _: Progress) -> Result:
+    """Why the best configuration of a search won, what limits it, and what every other combination lacks."""
     search = _named(client, asked.search_id)
     return {"id": search.id, "explanation": search.explain()}
 
 
 def _compare(client: Client, asked: CompareArguments, _: Progress) -> Result:
+    """Two searches side by side: the numbers of their best configurations, and the knobs that differ."""
     first = _named(client, asked.first).read()
     second = _named(client, asked.second).read()
     numbers = []
@@ -128,6 +138,9 @@ def _compared(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) ->
 
 
 def _export(client: Client, asked: ExportArguments, _: Progress) -> Result:
+    """Write the best configuration of a search as files of another runtime (launch commands, Compose files, stages of a
+    model) into a folder of this machine.
+    """
     search = _named(client, asked.search_id)
     folder = Path(asked.folder).expanduser()
     search.export(asked.to, folder)
@@ -140,14 +153,17 @@ def _export(client: Client, asked: ExportArguments, _: Progress) -> Result:
 
 
 def _stop(client: Client, asked: OneSearch, _: Progress) -> Result:
+    """End a search that runs, with its best so far."""
     return _described(client, _named(client, asked.search_id).stop())
 
 
 def _list_searches(client: Client, asked: ListArguments, _: Progress) -> Result:
+    """The newest searches that you may see, with their best."""
     return {"searches": [_described(client, each) for each in islice(client.searches(), asked.limit)]}
 
 
 def _list_models(client: Client, _arguments: NoArguments, _: Progress) -> Result:
+    """Names of models that a search takes, and files that you uploaded."""
     from autoauto.graph.decoders.huggingface import bundled_names
     from autoauto.records.installation import builtin_models
 
@@ -159,6 +175,7 @@ def _list_models(client: Client, _arguments: NoArguments, _: Progress) -> Result
 
 
 def _list_clusters(_client: Client, _arguments: NoArguments, _: Progress) -> Result:
+    """Names of clusters that a search takes."""
     from autoauto.targets.clusters import builtin_clusters
 
     return {"clusters": [*builtin_clusters()]}
@@ -210,43 +227,14 @@ def _line(search: Mapping[str, Any]) -> str:
 
 
 TOOLS = (
-    Tool(
-        "search",
-        "Ask for the configuration of a whole cluster with the highest throughput (or another objective) for a model. "
-        "Returns at once with an id; an equal request that was answered before has its answer at once.",
-        SearchArguments,
-        _search,
-        is_read_only=False,
-    ),
-    Tool(
-        "wait",
-        "Wait until a search has ended, and return its state, its best configuration and its answer in words.",
-        WaitArguments,
-        _wait,
-    ),
-    Tool(
-        "explain",
-        "Why the best configuration of a search won, what limits it, and what every other combination lacks.",
-        OneSearch,
-        _explain,
-    ),
-    Tool(
-        "compare",
-        "Two searches side by side: the numbers of their best configurations, and the knobs that differ.",
-        CompareArguments,
-        _compare,
-    ),
-    Tool(
-        "export",
-        "Write the best configuration of a search as files of another runtime (launch commands, Compose files, stages "
-        "of a model) into a folder of this machine.",
-        ExportArguments,
-        _export,
-        is_read_only=False,
-    ),
-    Tool("stop", "End a search that runs, with its best so far.", OneSearch, _stop, is_read_only=False),
-    Tool("list_searches", "The newest searches that you may see, with their best.", ListArguments, _list_searches),
-    Tool("list_models", "Names of models that a search takes, and files that you uploaded.", NoArguments, _list_models),
-    Tool("list_clusters", "Names of clusters that a search takes.", NoArguments, _list_clusters),
+    Tool("search", SearchArguments, _search, is_read_only=False),
+    Tool("wait", WaitArguments, _wait),
+    Tool("explain", OneSearch, _explain),
+    Tool("compare", CompareArguments, _compare),
+    Tool("export", ExportArguments, _export, is_read_only=False),
+    Tool("stop", OneSearch, _stop, is_read_only=False),
+    Tool("list_searches", ListArguments, _list_searches),
+    Tool("list_models", NoArguments, _list_models),
+    Tool("list_clusters", NoArguments, _list_clusters),
 )
 """All tools."""

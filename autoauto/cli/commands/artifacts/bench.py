@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -183,12 +184,9 @@ def _run_inference(args: argparse.Namespace) -> int:
         if not args.json:
             print_line(_row(result))
 
-    def warn_of(line: str) -> None:
-        if not args.json:
-            warn(line)
-
     options = LoadOptions(n_samples=args.samples, n_clients=args.concurrency, seconds=args.seconds, inputs=args.inputs)
-    metadata = asyncio.run(measure(args.url, options, show, warn_of))
+    on_note: Callable[[str], None] = (lambda _: None) if args.json else warn
+    metadata = asyncio.run(measure(args.url, options, show, on_note))
     properties = metadata.get("properties", {})
     if args.json:
         print_json({"model": metadata.get("name"), "plan": properties, "loads": [_plain(result) for result in results]})

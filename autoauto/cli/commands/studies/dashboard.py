@@ -127,16 +127,13 @@ def _ending_at_signals() -> Iterator[None]:
     The server of the standard library catches every exception there (`wsgiref`). Nothing is lost: databases keep what
     was committed.
     """
-    previous = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, lambda *_: os._exit(0)) for number in signals}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _end(*_: object) -> None:
-    os._exit(0)
 
 
 def own_host_only(app: WSGIApplication) -> WSGIApplication:
@@ -211,27 +208,19 @@ def _trials_with_notes(summary: StudySummary) -> list[Trial]:
 
 def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Trial) -> dict[str, str]:
     """Write the files of a finalist; returns the addresses of its pictures by their names."""
-    number, pictures = finalist.number, {}
-    for name, content in _files(summary, finalist):
-        address = dashboard.file(number, name, content.encode())
-        if name.endswith(".svg"):
-            pictures[name.removesuffix(".svg")] = address
-    return pictures
-
-
-def _files(summary: StudySummary, finalist: Trial) -> Iterator[tuple[str, str]]:
-    """Name and content of every file of a finalist."""
     from autoauto.report.charts.plan import memory_chart, timeline_chart
     from autoauto.report.charts.svg import picture_file
     from autoauto.report.trace import chrome_trace
     from autoauto.report.wording import clock_of, origin_of, shown_clock
 
-    timeline, clock_hz = simulated_timeline(finalist), clock_of(summary, finalist)
-    yield "plan.json", json.dumps(describe_plan(finalist.plan), indent=1)
+    number, timeline, clock_hz = finalist.number, simulated_timeline(finalist), clock_of(summary, finalist)
+    dashboard.file(number, "plan.json", json.dumps(describe_plan(finalist.plan), indent=1).encode())
     charts = [memory_chart(finalist, origin_of(summary))]
     if timeline is not None:
-        yield "trace.json", json.dumps(chrome_trace(timeline, clock_hz))
+        dashboard.file(number, "trace.json", json.dumps(chrome_trace(timeline, clock_hz)).encode())
         in_seconds, device = shown_clock(summary) is not None, finalist.knobs.session.words.device
         charts.insert(0, timeline_chart(timeline, clock_hz, in_seconds=in_seconds, device=device))
+    pictures = {}
     for chart in charts:
-        yield f"{chart.name}.svg", picture_file(chart)
+        pictures[chart.name] = dashboard.file(number, f"{chart.name}.svg", picture_file(chart).encode())
+    return pictures

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.search import add_objective, typed_command
 from autoauto.cli.options.model import add_model, add_space
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
     answers = ranked_answers([_answer(args, *each) for each in opened], objective)
     notes = tuple(dict.fromkeys(note for flow, _ in opened for note in flow.setting.notes))
     if args.json:
-        print_json({"objective": str(objective), "clusters": list(map(_describe, answers)), "assumed": list(notes)})
+        described = [{**each._asdict(), "best": each.best and describe_best(each.best)} for each in answers]
+        print_json({"objective": str(objective), "clusters": described, "assumed": list(notes)})
     else:
         from autoauto.report.tables.clusters import clusters_table
 
@@ -88,8 +89,3 @@ def _answer(args: argparse.Namespace, flow: Flow, request: SearchRequest) -> Clu
     result = search_study(flow, request.study, storage)
     reason = "" if result.best else str(nothing_fits(result))
     return ClusterAnswer(flow.cluster.name, result.best, flow.traits.origin, result.study_name, reason)
-
-
-def _describe(answer: ClusterAnswer) -> dict[str, Any]:
-    best = answer.best and describe_best(answer.best)
-    return {**answer._asdict(), "best": best}

@@ -55,7 +55,12 @@ def run(args: argparse.Namespace) -> int:
     study = requested_study(args)
     summary = summary_to_report(args, study)
     if args.html:
-        _write_page(require_trials(summary), args.html)
+        from autoauto.report.html import study_page, write_page
+        from autoauto.study.analysis.comparisons import study_comparisons
+
+        timeline = simulated_timeline(summary.winner) if summary.winner else None
+        page = study_page(require_trials(summary), study_comparisons(summary), timeline, commands_of(summary))
+        write_page(page, args.html)
         warn(f"wrote {args.html}")
     objectives = objectives_of_study(study)
     best, front = None, []
@@ -105,12 +110,3 @@ def _form(args: argparse.Namespace) -> tuple[str, Path | None]:
     if args.html:
         return "html", args.html
     return ("json" if args.json else "text"), None
-
-
-def _write_page(summary: StudySummary, path: Path) -> None:
-    from autoauto.report.html import study_page, write_page
-    from autoauto.study.analysis.comparisons import study_comparisons
-
-    timeline = simulated_timeline(summary.winner) if summary.winner else None
-    page = study_page(summary, study_comparisons(summary), timeline, commands_of(summary))
-    write_page(page, path)

@@ -13,7 +13,6 @@ from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
-    from autoauto.server.client import ServerSearch
     from autoauto.space.requests.request import SearchRequest
 
 INTERRUPTED = 130
@@ -29,8 +28,10 @@ def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
     _check_options(args)
     check_options(request.problem)
     search = server_of(args).submit(request, args.measure_on)
-    if args.resume:
-        _resume(search)
+    if args.resume:  # what has ended without its answer
+        now = search.read()
+        if now["state"] in ("stopped", "failed") or now["ended_by"]:
+            search.resume()
     try:
         with _progress(args.log) as show:
             ended = search.wait(show)
@@ -47,13 +48,6 @@ def search_on_server(args: argparse.Namespace, request: SearchRequest) -> int:
     if args.log == "json":
         write_event("end", exit_code=answer["exit_code"], search=search.id, best=answer["best"])
     return int(answer["exit_code"])
-
-
-def _resume(search: ServerSearch) -> None:
-    """Let a search go on that has ended without its answer."""
-    now = search.read()
-    if now["state"] in ("stopped", "failed") or now["ended_by"]:
-        search.resume()
 
 
 def _check_options(args: argparse.Namespace) -> None:
@@ -85,7 +79,7 @@ def _show(args: argparse.Namespace, search_id: str, ended: dict[str, Any], answe
 def _progress(log: str | None) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A function that shows how a search on a server goes: a bar on a terminal, or events."""
     if log == "json":
-        yield _write_events
+        yield lambda now: write_event("progress", search=now["id"], state=now["state"], **(now["progress"] or {}))
         return
     from autoauto.report.text import search_bar
 
@@ -98,7 +92,3 @@ def _progress(log: str | None) -> Iterator[Callable[[dict[str, Any]], None]]:
                 show(progress["activity"], progress["done"], progress["total"], speed, progress["left_s"], now["state"])
 
         yield show_bar
-
-
-def _write_events(now: dict[str, Any]) -> None:
-    write_event("progress", search=now["id"], state=now["state"], **(now["progress"] or {}))

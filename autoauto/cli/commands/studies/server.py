@@ -118,19 +118,29 @@ def labels_of(args: argparse.Namespace) -> dict[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Start the server, or do what the action says."""
+    if not args.action:
+        return _serve(args)
+    from autoauto.server.store.check import check_lines
+    from autoauto.server.store.users import Role, create_token, list_tokens, revoke_tokens
+
     match args.action:
-        case []:
-            return _serve(args)
         case ["token", "create", name]:
-            return _create_token(args, name)
+            lasts_s = None if args.expires_days is None else args.expires_days * _DAY_S
+            token = create_token(open_database(args.storage), name, Role(args.role), lasts_s)
+            print_line(f"token of {name}, {args.role}, shown this once: {token}")
         case ["token", "revoke", name]:
-            return _revoke_tokens(args, name)
+            print_line(f"revoked: {revoke_tokens(open_database(args.storage), name)} of {name}")
         case ["token", "list"]:
-            return _list_tokens(args)
+            for entry in list_tokens(open_database(args.storage)):
+                made = datetime.fromtimestamp(entry.created_s, UTC).date()
+                print_line(f"{entry.name} {entry.role} {entry.state}, made {made}")
         case ["check"]:
-            return _check(args)
-    given, known = " ".join(args.action), ", ".join(_ACTIONS)
-    raise BadInput(f"there is no action {given!r:.100}; {did_you_mean(given, _ACTIONS, f'actions are {known}')}")
+            for line in check_lines(open_database(args.storage)):
+                print_line(line)
+        case _:
+            given, hint = " ".join(args.action), f"actions are {', '.join(_ACTIONS)}"
+            raise BadInput(f"there is no action {given!r:.100}; {did_you_mean(given, _ACTIONS, hint)}")
+    return 0
 
 
 def open_database(storage: str) -> ServiceDatabase:
@@ -219,48 +229,12 @@ def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
     """A function that writes events on stderr: all as JSON, or in lines what went wrong."""
     lock = threading.Lock()
 
-    def write_json(event: Mapping[str, Any]) -> None:
+    def write(event: Mapping[str, Any]) -> None:
         with lock:
-            write_event(**event)
-
-    def write_errors(event: Mapping[str, Any]) -> None:
-        if event["event"] == "error":
-            request = f"request {event['id']}: " if "id" in event else ""
-            with lock:
+            if form == "json":
+                write_event(**event)
+            elif event["event"] == "error":
+                request = f"request {event['id']}: " if "id" in event else ""
                 warn(f"{request}{event['message']}")
 
-    return write_json if form == "json" else write_errors
-
-
-def _create_token(args: argparse.Namespace, name: str) -> int:
-    from autoauto.server.store.users import Role, create_token
-
-    lasts_s = None if args.expires_days is None else args.expires_days * _DAY_S
-    token = create_token(open_database(args.storage), name, Role(args.role), lasts_s)
-    print_line(f"token of {name}, {args.role}, shown this once: {token}")
-    return 0
-
-
-def _revoke_tokens(args: argparse.Namespace, name: str) -> int:
-    from autoauto.server.store.users import revoke_tokens
-
-    n_revoked = revoke_tokens(open_database(args.storage), name)
-    print_line(f"revoked: {n_revoked} of {name}")
-    return 0
-
-
-def _list_tokens(args: argparse.Namespace) -> int:
-    from autoauto.server.store.users import list_tokens
-
-    for token in list_tokens(open_database(args.storage)):
-        made = datetime.fromtimestamp(token.created_s, UTC).date()
-        print_line(f"{token.name} {token.role} {token.state}, made {made}")
-    return 0
-
-
-def _check(args: argparse.Namespace) -> int:
-    from autoauto.server.store.check import check_lines
-
-    for line in check_lines(open_database(args.storage)):
-        print_line(line)
-    return 0
+    return write

@@ -58,7 +58,13 @@ def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | 
     if file is None:
         sys.stdout.write(answer.content.decode())
     else:
-        _write(file, answer.content)
+        try:
+            file.write_bytes(answer.content)
+        except OSError as error:
+            raise BadInput(
+                f"what the server has written needs a file that can be written, got {file} ({error})"
+            ) from error
+        warn(f"wrote {file}")
         sys.stdout.write(answer.stdout)
     return _ended(answer)
 
@@ -88,14 +94,6 @@ def _ended(answer: PrintedAnswer) -> int:
     sys.stdout.flush()
     sys.stderr.write(answer.stderr)
     return answer.exit_code
-
-
-def _write(file: Path, content: bytes) -> None:
-    try:
-        file.write_bytes(content)
-    except OSError as error:
-        raise BadInput(f"what the server has written needs a file that can be written, got {file} ({error})") from error
-    warn(f"wrote {file}")
 
 
 def search_named(client: Client, part: str | None) -> str:

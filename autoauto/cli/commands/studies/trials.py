@@ -72,13 +72,9 @@ def _write(args: argparse.Namespace, study_name: str, table: DataFrame) -> None:
         rows = json.loads(table.to_json(orient="records", date_format="iso"))
         print_json({"study_name": study_name, "trials": rows})
     else:
-        _write_parquet(table, args.parquet)
-
-
-def _write_parquet(table: DataFrame, path: Path) -> None:
-    try:
-        table.to_parquet(path, index=False)
-    except ImportError as error:
-        raise missing_extra("Parquet", "parquet") from error
-    except OSError as error:
-        raise BadInput(f"the trials need a file that can be written, got {path} ({error})") from error
+        try:
+            table.to_parquet(args.parquet, index=False)
+        except ImportError as error:
+            raise missing_extra("Parquet", "parquet") from error
+        except OSError as error:
+            raise BadInput(f"the trials need a file that can be written, got {args.parquet} ({error})") from error
