@@ -164,11 +164,7 @@ def sweep(flow: Flow, target: IpuTarget, knobs: Knobs, index: int) -> list[Sweep
 
 
 def layer_index(graph: LayerGraph, name: str | None) -> int:
-    """The position of the layer called `name`; without a name that of the product with the largest weights.
-
-    Raises:
-        BadInput: there is no such layer.
-    """
+    """The position of the layer called `name`; without a name that of the product with the largest weights."""
     if name is None:
         return max(range(len(graph)), key=lambda index: _weight_elements(graph, index))
     for index, layer in enumerate(graph.layers):

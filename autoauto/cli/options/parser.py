@@ -41,11 +41,7 @@ class Parser(argparse.ArgumentParser):
         self._words: list[str] = []
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments.
-
-        Raises:
-            BadInput: they are wrong; for an unknown option the message has the nearest one.
-        """
+        """Parse arguments."""
         words = sys.argv[1:] if args is None else list(args)
         if words and words[0].startswith("--") and words[0].partition("=")[0] not in self._option_string_actions:
             raise self.unknown(words[:1])  # argparse would ask for the command that it lacks

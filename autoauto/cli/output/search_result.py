@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import print_busy
-from autoauto.cli.output.generation import (
-    describe_devices,
-    describe_engines,
-    describe_generation,
-    server_commands,
-)
+from autoauto.cli.output.generation import describe_devices, describe_engines, describe_generation, server_commands
 from autoauto.cli.output.lines import print_line, show, show_command
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan

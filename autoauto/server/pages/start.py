@@ -15,16 +15,7 @@ from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob
 from autoauto.report.style import tag, words
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.pages.forms import (
-    Field,
-    Kind,
-    Mistake,
-    button,
-    fields,
-    form,
-    mistake_in,
-    summary,
-)
+from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, mistake_in, summary
 from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.multipart import Form, read_form
 from autoauto.server.pages.search_fields import CHOSEN, FILES, LIMITS, SWITCHES, FieldGroup, search_fields

@@ -51,11 +51,7 @@ class SearchSource(Protocol):
         """
 
     def open(self, lease: Lease) -> str:
-        """The URL of the database for the trials of a search, whose uploaded files are on this machine then.
-
-        Raises:
-            BadInput: a file is missing.
-        """
+        """As `Queue.open`."""
 
     def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
         """As `Queue.renew`."""
