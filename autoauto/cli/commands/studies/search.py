@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.commands.studies.search_on_server import search_on_server
-from autoauto.cli.options.measuring import add_measuring
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow, say_defaults
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_executor, add_storage, add_workers, executor_maker, storage_words
@@ -20,6 +19,7 @@ from autoauto.cli.options.values import (
     at_most,
     configuration_text,
     constraint_text,
+    labels,
     objectives,
     positive_number,
     seconds,
@@ -43,7 +43,7 @@ from autoauto.records.target import RUNS_PLANS, Origin
 from autoauto.report.wording import configuration, headline
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
-from autoauto.space.objectives import Method, Objective
+from autoauto.space.objectives import MAX_MEASURED, Method, Objective
 from autoauto.space.table import KNOB_NAMES, own_values
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_space(parser)
     add_objective(parser)
     _add_method(parser)
-    add_measuring(parser)
+    _add_measuring(parser)
     add_workers(parser, None, "this process measures itself")
     add_executor(parser)
     add_storage(parser)
@@ -174,6 +174,53 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     add_busy(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print the estimates and what would be tried; measure nothing"
+    )
+
+
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Add how many configurations are measured, and how their engines are started."""
+    parser.add_argument(
+        "--measure",
+        type=at_most(MAX_MEASURED, minimum=0),
+        default=0,
+        metavar="K",
+        help="start the best configurations on real engines and measure up to K of them, one after the other, each the "
+        "one that is likely best by all before; default %(default)s: the answer is modelled",
+    )
+    parser.add_argument(
+        "--measure-flips",
+        type=at_most(MAX_MEASURED, minimum=0),
+        default=0,
+        metavar="N",
+        help="measure up to N more: the answer with another value of one knob, those nearest to it by forecast first",
+    )
+    parser.add_argument(
+        "--launch",
+        metavar="WAY",
+        help="how engines are started to be measured: local, on this machine; ssh:HOST, or ssh:HOST1,HOST2 for several "
+        "machines; docker, in containers of this machine; default local",
+    )
+    parser.add_argument(
+        "--endpoint",
+        action="append",
+        metavar="URL",
+        help="somebody else starts engines to be measured: commands are printed, and measured once the server at URL "
+        "answers; several times for several replicas, or once for what shares requests out among them; its key is "
+        "read from the variable OPENAI_API_KEY",
+    )
+    parser.add_argument(
+        "--launch-timeout",
+        type=positive_number,
+        metavar="S",
+        help="seconds until an engine that was started must answer; default 1800",
+    )
+    parser.add_argument(
+        "--measure-on",
+        type=labels,
+        default={},
+        metavar="NAME=VALUE,...",
+        help="with --server and --measure: what the worker says of itself that measures, for example gpu=h100; "
+        "it must have been started with --launch",
     )
 
 

@@ -158,7 +158,7 @@ def make_worker(
     Raises:
         BadInput: there is no such way.
     """
-    from autoauto.cli.output.search_answer import describe_answer, describe_best_so_far
+    from autoauto.cli.output.for_server import describe_answer, describe_best_so_far
     from autoauto.server.work.runner import Describers
     from autoauto.server.work.worker import SearchWorker
 
@@ -180,7 +180,7 @@ def _serve(args: argparse.Namespace) -> int:
     if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
         raise missing_extra("the server", "server")
     from autoauto.cli.commands.studies.commands_to_copy import search_command
-    from autoauto.cli.output.printed import run_command
+    from autoauto.cli.output.for_server import run_command
     from autoauto.cli.submission import request_of_json
     from autoauto.server.rest.app import serve_searches
     from autoauto.server.rest.identity import ServiceOptions
