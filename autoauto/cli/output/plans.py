@@ -7,9 +7,14 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import describe_busy, print_busy
-from autoauto.cli.output.generation import describe_devices, describe_generation, generation_line
+from autoauto.cli.output.generation import (
+    describe_devices,
+    describe_generation,
+    describe_load,
+    generation_line,
+    show_traffic,
+)
 from autoauto.cli.output.lines import print_assumed, print_json, print_line, show, warn
-from autoauto.cli.output.traffic import describe_load, show_traffic
 from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.commands.studies.search_on_server import search_on_server
+from autoauto.cli.commands.studies.study_on_server import search_on_server
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow, say_defaults
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_executor, add_storage, add_workers, executor_maker, storage_words

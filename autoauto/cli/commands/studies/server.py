@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
     """Start the server, or do what the action says."""
     if not args.action:
         return _serve(args)
-    from autoauto.server.store.check import check_lines
+    from autoauto.server.store.room import check_lines
     from autoauto.server.store.users import Role, create_token, list_tokens, revoke_tokens
 
     match args.action:
