@@ -157,9 +157,6 @@ class Client:
 
         Args:
             labels: what a worker must say of itself to run it.
-
-        Raises:
-            Refused, BadInput, ServerError: as `search`.
         """
         problem = request.problem
         named = files_of(problem)
@@ -173,11 +170,7 @@ class Client:
         return self._submitted(asked)
 
     def searches(self, **filters: object) -> Iterator[dict[str, Any]]:
-        """The searches that the caller may see, the newest first.
-
-        Args:
-            filters: state, owner.
-        """
+        """The searches that the caller may see, the newest first; filters are state and owner."""
         return self._pages(f"/v1/searches?{urlencode(filters)}", "searches")
 
     def trials(self, search_id: str) -> Iterator[dict[str, Any]]:
@@ -303,7 +296,7 @@ class Client:
             ) from error
 
     def _answer(self, request: Request) -> Fetched:
-        handlers: list[BaseHandler] = [_QuickHTTP(), _QuickHTTPS()]
+        handlers: list[BaseHandler] = [_QuickHandler()]
         if urlsplit(self.url).hostname in _LOCAL:  # proxies of the environment are used for other machines only
             handlers.append(ProxyHandler({}))
         with build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
@@ -315,11 +308,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class ServerSearch:
-    """A search on a server, which goes on whether or not anybody waits for it.
-
-    Attributes:
-        id: its name there.
-    """
+    """A search on a server, which goes on whether or not anybody waits for it."""
 
     client: Client
     id: str
@@ -416,13 +405,11 @@ def _connect_soon(connection: HTTPConnection, connect: Callable[[], None]) -> No
     connection.sock.settimeout(answer_s)
 
 
-class _QuickHTTP(HTTPHandler):
+class _QuickHandler(HTTPHandler, HTTPSHandler):
     @override
     def http_open(self, req: Request) -> HTTPResponse:
         return self.do_open(_QuickConnection, req)
 
-
-class _QuickHTTPS(HTTPSHandler):
     @override
     def https_open(self, req: Request) -> HTTPResponse:
         return self.do_open(_QuickTLSConnection, req)

@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.records.files.json import write_json
     from autoauto.report.tables.listings import profile_table
     from autoauto.report.text import progress_bar
+    from autoauto.targets.host.measure.worker import spread_line
+    from autoauto.targets.host.target import HostTarget
 
     _check(args)
     flow = open_flow(args)
@@ -68,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
     warn_unbounded(flow, knobs)
     with progress_bar("profile", "kinds") as progress:
         profile = flow.profile(flow.options(knobs), progress)
-    _print_spread(flow)
+    if isinstance(flow.target, HostTarget) and flow.target.measurements:
+        warn(spread_line(flow.target.measurements))  # how much repeated measurements on this machine differ
     if args.output and args.format == "upstream":
         write_json(profile_to_auto_pipeline(profile), args.output)
     elif args.output:
@@ -88,15 +91,6 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput(f"--layer is for --sweep memory-proportion, got {args.layer!r} without it")
     if args.format != "autoauto" and not args.output:
         raise BadInput(f"--format is that of --output FILE, got {args.format} without a file")
-
-
-def _print_spread(flow: Flow) -> None:
-    """Print on stderr how much repeated measurements on this machine differ; nothing where none was made."""
-    from autoauto.targets.host.measure.worker import spread_line
-    from autoauto.targets.host.target import HostTarget
-
-    if isinstance(flow.target, HostTarget) and flow.target.measurements:
-        warn(spread_line(flow.target.measurements))
 
 
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
@@ -166,19 +160,15 @@ def sweep(flow: Flow, target: IpuTarget, knobs: Knobs, index: int) -> list[Sweep
 def layer_index(graph: LayerGraph, name: str | None) -> int:
     """The position of the layer called `name`; without a name that of the product with the largest weights."""
     if name is None:
-        return max(range(len(graph)), key=lambda index: _weight_elements(graph, index))
+        sizes = []
+        for layer in graph.layers:
+            weights = layer.weights if layer.op in {"Conv", "Gemm", "MatMul"} else ()
+            sizes.append(sum(graph.tensors[weight].n_elements(1) for weight in weights))
+        return sizes.index(max(sizes))
     for index, layer in enumerate(graph.layers):
         if layer.name == name:
             return index
     raise BadInput(f"--layer must name a layer of {graph.name}, got {name!r}; `autoauto profile` prints names")
-
-
-def _weight_elements(graph: LayerGraph, index: int) -> int:
-    """The elements of the weights of a product; 0 for a layer that is none."""
-    layer = graph.layers[index]
-    if layer.op not in {"Conv", "Gemm", "MatMul"}:
-        return 0
-    return sum(graph.tensors[weight].n_elements(1) for weight in layer.weights)
 
 
 def sweep_table(rows: list[SweepRow], layer: str) -> Table:

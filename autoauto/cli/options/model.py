@@ -287,11 +287,7 @@ def one_switch(args: argparse.Namespace, name: str) -> bool:
 
 
 def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
-    """The configuration of the arguments.
-
-    Raises:
-        BadInput: several configurations, or one that the model or the cluster does not allow.
-    """
+    """The configuration of the arguments."""
     from autoauto.evaluate.training_orders import default_orders
     from autoauto.space.requests.request import given_knobs
 

@@ -91,8 +91,12 @@ class Parser(argparse.ArgumentParser):
 
             shown = short_help(actions, self._words)
         formatter = self._get_formatter()
-        usage = [self.prog, *_positionals(actions), "[OPTION ...]"]
-        formatter.add_usage(" ".join(usage), [], [])
+        usage = self.prog
+        for action in actions:
+            if not action.option_strings:
+                name = str(action.metavar or action.dest)
+                usage += f" [{name}]" if action.nargs in ("?", "*") else f" {name}"
+        formatter.add_usage(f"{usage} [OPTION ...]", [], [])
         formatter.add_text(self.description)
         for title, of_group in self.sections(shown):
             formatter.start_section(title)
@@ -162,14 +166,6 @@ class _HelpAll(argparse.Action):
         assert isinstance(parser, Parser)
         print(parser.format_help(show_all=True), end="")
         parser.exit()
-
-
-def _positionals(actions: Sequence[argparse.Action]) -> Iterator[str]:
-    """The arguments without an option as they are written in a line of usage."""
-    for action in actions:
-        if not action.option_strings:
-            name = str(action.metavar or action.dest)
-            yield f"[{name}]" if action.nargs in ("?", "*") else name
 
 
 def _one_of(choices: Sequence[object]) -> str:

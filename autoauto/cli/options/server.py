@@ -117,11 +117,7 @@ def user_proxy(args: argparse.Namespace) -> UserProxy | None:
 
 
 def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """The TLS context of the server's certificate; None without one.
-
-    Raises:
-        BadInput: a file is missing, or is no certificate or key.
-    """
+    """The TLS context of the server's certificate; None without one."""
     import ssl
 
     if (args.tls_cert is None) != (args.tls_key is None):

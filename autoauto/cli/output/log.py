@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.lines import warn
 from autoauto.space.objectives import Method
@@ -19,19 +19,6 @@ from autoauto.space.trial import SearchActivity
 if TYPE_CHECKING:
     from autoauto.space.trial import Trial
     from autoauto.study.run import SearchProgress
-
-
-class Log(Protocol):
-    """Shows or writes the progress of a search."""
-
-    def progress(self, now: SearchProgress) -> None:
-        """Show where the search stands."""
-
-    def trial(self, trial: Trial) -> None:
-        """Show a finished trial."""
-
-    def verification(self, done: int, total: int) -> None:
-        """Show how many measurements of the verification are done, of how many."""
 
 
 def add_log(parser: argparse.ArgumentParser, default_text: str) -> None:
@@ -44,10 +31,10 @@ def add_log(parser: argparse.ArgumentParser, default_text: str) -> None:
 
 
 @contextmanager
-def open_log(log: str | None, method: str) -> Iterator[Log]:
+def open_log(log: str | None, method: str) -> Iterator[_Events | _Bars]:
     """Show a search by `method` on stderr until the block ends."""
     if log == "json":
-        yield JsonLog("cells" if method == Method.GUIDED else "tries")
+        yield _Events("cells" if method == Method.GUIDED else "tries")
         return
     with ExitStack() as bars:
         yield _Bars(bars)
@@ -98,7 +85,7 @@ def waits_for(now: SearchProgress) -> str:
     return f"{session}, {stages}{knobs.replicas} x {n_cores} cores at batch {knobs.batch_size}"
 
 
-class JsonLog:
+class _Events:
     """Writes the progress of a search as events."""
 
     def __init__(self, unit: str) -> None:
@@ -107,7 +94,6 @@ class JsonLog:
         self._best: Trial | None = None
 
     def progress(self, now: SearchProgress) -> None:
-        """Write a new phase, a new best, and where the search stands."""
         if now.activity != self._phase:
             self._phase = now.activity
             write_event("phase", phase=now.activity)
@@ -119,11 +105,9 @@ class JsonLog:
         write_event("progress", phase=now.activity, **counts, n_measured=now.n_measured, left_s=left_s)
 
     def trial(self, trial: Trial) -> None:
-        """Write a finished trial."""
         write_event("trial", **trial_event(trial))
 
     def verification(self, done: int, total: int) -> None:
-        """Write how many measurements of the verification are done."""
         phase = SearchActivity.VERIFYING
         if self._phase != phase:
             self._phase = phase

@@ -17,7 +17,7 @@ from autoauto.report.bounds import bounds_of
 from autoauto.report.style import assumed_text
 from autoauto.report.wording import answer_line, measured_ratio, origin_of, outside_text, tie_text
 from autoauto.space.objectives import Objectives
-from autoauto.space.study_summary import POOLS, Comparison, KnobChoice, StudySummary, UsersPoint
+from autoauto.space.study_summary import POOLS, Comparison, KnobChoice, StudySummary
 from autoauto.space.table import own_values, speed_values
 from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
 
@@ -62,7 +62,6 @@ def show_best(
 
     Args:
         cells: of the search; the schedules of training differ in memory.
-        origin: of the measured numbers.
         names: of the layers; None when they are not known.
         clock_hz: of the cycles, where time is shown instead.
     """
@@ -164,7 +163,10 @@ def describe_result(result: SearchResult, storage: str | None, flow: Flow | None
     elif result.front:
         described["front"] = list(map(describe_best, result.front))
     if summary is not None and summary.users_front:
-        described["users_front"] = [_describe_point(point) for point in summary.users_front]
+        described["users_front"] = []
+        for point in summary.users_front:  # none beats it in what a GPU gives and a user gets
+            speeds = {"tokens_per_s_per_device": point.of_gpu, "tokens_per_s_per_user": point.of_user}
+            described["users_front"].append({**point.knobs.values, **speeds})
     described |= result.counts._asdict()
     described["assumed"] = list(summary.notes) if summary else []
     described["study_name"] = result.study_name
@@ -188,12 +190,6 @@ def _describe_start(result: SearchResult, best: Trial, flow: Flow | None) -> dic
         commands = [each._asdict() for each in record.best.commands]
         started |= {"origin": Origin.MEASURED, "commands": commands, "n_measured": record.n_measured}
     return started
-
-
-def _describe_point(point: UsersPoint) -> dict[str, Any]:
-    """A configuration that none beats in what a GPU gives and a user gets, as plain values."""
-    speeds = {"tokens_per_s_per_device": point.of_gpu, "tokens_per_s_per_user": point.of_user}
-    return {**point.knobs.values, **speeds}
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:

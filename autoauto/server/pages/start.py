@@ -91,7 +91,12 @@ def submission_of(values: Mapping[str, str]) -> dict[str, Any]:
         BadInput: the further options are no TOML, or have an option a second time.
     """
     written = {name: text.strip() for name, text in values.items() if text.strip()}
-    further = _further(written.pop("further", ""))
+    try:
+        further = tomllib.loads(written.pop("further", ""))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"further options must be lines in TOML, as in a search file: {error}") from error
+    if "knobs" in further:
+        further["space"] = further.pop("knobs")
     space = {name: _values(TABLE[name], written.pop(name)) for name in TABLE if name in written}
     limits = {name: _scalar(written.pop(name)) for name in LIMITS if name in written}
     given: dict[str, Any] = {name: _option(name, text) for name, text in written.items()}
@@ -143,16 +148,6 @@ def _scalar(text: str) -> object:
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", text, re.ASCII | re.IGNORECASE):
         return float(text)
     return {"true": True, "false": False}.get(text, text)
-
-
-def _further(text: str) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"further options must be lines in TOML, as in a search file: {error}") from error
-    if "knobs" in table:
-        table["space"] = table.pop("knobs")
-    return table
 
 
 def _joined(given: dict[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:

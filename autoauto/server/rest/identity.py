@@ -34,7 +34,6 @@ class UserProxy:
     Attributes:
         header: its name, for example X-Forwarded-User.
         networks: addresses from which it is believed.
-        role: of the users that it names.
     """
 
     header: str
@@ -81,7 +80,6 @@ class ServiceOptions:
         host, port: where; port 0 is any that is free.
         allowed_hosts: names of this server in `Host` headers, beside `host`, localhost and addresses.
         is_open: whether requests need no token; only for an address of this machine alone.
-        max_user_bytes: of all files that a user has uploaded.
         proxy: who may name the users of requests; None for nobody.
         tls: by which requests come; None where a proxy does that, or nobody.
 

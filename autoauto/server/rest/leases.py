@@ -11,8 +11,10 @@ import msgspec
 from sqlalchemy import Connection
 
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MisfitError
+from autoauto.records.files.json import converted
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.rest.json_bodies import read_as, read_object
+from autoauto.server.rest.json_bodies import read_object
 from autoauto.server.rest.worker_messages import (
     ClaimRequest,
     FinishRequest,
@@ -134,4 +136,7 @@ def _lost() -> Conflict:
 def _read(call: Call, kind: type[Read]) -> tuple[Read, dict[str, Any]]:
     """Read the message of a worker; returns it as its type, and as all the plain values that were sent."""
     content = read_object(call.body, "a worker's message")
-    return read_as(kind, content, "a worker's message"), content
+    try:
+        return converted(kind, content), content
+    except MisfitError as error:
+        raise BadInput(f"a worker's message: {error}; see GET /openapi.json") from error

@@ -38,7 +38,6 @@ class Route(NamedTuple):
         answer: makes the answer, in a thread; the first line of its docstring is the summary in the document.
         role: who may use it; None is everybody.
         codes: of answers that are no errors, and the schema of each.
-        content: the schema of a body in JSON.
         errors: codes of errors that are its own.
         media: of answers that are no errors, with blanks between several.
         runs_command: whether the answer waits for a command.

@@ -54,12 +54,7 @@ def explain(service: Service, call: Call) -> Answer:
 
 
 def difference(service: Service, call: Call) -> Answer:
-    """A search beside another one.
-
-    Raises:
-        NotFound: there is no such other one that the caller may see.
-        Conflict: it has no trials yet.
-    """
+    """A search beside another one."""
     search, name, key = _study(service, call)
     other, other_name, other_key = _study(service, call._replace(path={"search_id": call.query["other"] or ""}))
     names = {**_names(service, search), **_names(service, other)}

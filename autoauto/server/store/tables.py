@@ -168,7 +168,6 @@ class ServiceDatabase:
     """The database of a service; its tables are made where they are missing.
 
     Attributes:
-        storage: the URL.
         studies: the studies in the database, as Optuna has them.
         last_full_s: when its disk had no room the last time, on the monotonic clock.
 

@@ -11,15 +11,14 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import add_json, print_json, print_line, warn
+from autoauto.load.tokens import OpenLoop, ServerLoad, TokenLoad, TokenMeasurement
+from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import BadInput, missing_extra
-
-if TYPE_CHECKING:
-    from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
 
 EXAMPLE = "bench http://127.0.0.1:8000/v2/models/resnet50"
 DEFAULT_CLIENTS = 16
@@ -131,8 +130,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_text(args: argparse.Namespace) -> int:
     from autoauto.load.measure import measure_tokens
-    from autoauto.load.tokens import OpenLoop, TokenLoad
-    from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 
     for name in ("input_tokens", "output_tokens"):
         if getattr(args, name) is None:

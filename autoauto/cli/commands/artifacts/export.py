@@ -163,11 +163,8 @@ def _check_no_configuration(args: argparse.Namespace, study: Study) -> None:
     parser = argparse.ArgumentParser()
     add_configuration(parser)
     defaults = vars(parser.parse_args([]))
-    given = [name for name, value in defaults.items() if getattr(args, name) != value and name not in _OF_ANY]
+    given = [name for name, value in defaults.items() if getattr(args, name) != value]
+    given = [name for name in given if name not in ("model", "json")]  # which also a study has
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise BadInput(f"study {study.study_name!r} has a configuration of its own, got {options} too; leave that out")
-
-
-_OF_ANY = frozenset({"model", "json"})
-"""The arguments that also a study has."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import print_line, warn
+from autoauto.programs.batch_serialisation.program import LoopStep
 from autoauto.records.errors import BadInput, OutOfMemory
-
-if TYPE_CHECKING:
-    from autoauto.programs.batch_serialisation.program import LoopStep
 
 EXAMPLE = "program phased-training data/samples/digits.csv.gz"
 N_HIDDEN = 512

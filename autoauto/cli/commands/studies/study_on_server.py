@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from autoauto.cli.options.server import server_of
 from autoauto.cli.output.lines import print_json, print_line, warn
 from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.report.wording import stored_unit
 
 if TYPE_CHECKING:
     from autoauto.server.client import Client, PrintedAnswer
@@ -32,10 +34,6 @@ def studies_on_server(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _row(search: dict[str, Any]) -> dict[str, Any]:
-    from datetime import UTC, datetime
-
-    from autoauto.report.wording import stored_unit
-
     ended, best = search["ended"], search["best"] or {}
     return {
         "name": search["id"],
@@ -101,11 +99,7 @@ def _ended(answer: PrintedAnswer) -> int:
 
 
 def search_named(client: Client, part: str | None) -> str:
-    """The id of a search, of which the beginning suffices; the newest one where none is named.
-
-    Raises:
-        BadInput: there is none, or several are meant.
-    """
+    """The id of a search, of which the beginning suffices; the newest one where none is named."""
     given = (part or "").removeprefix("search-")
     if _ID.fullmatch(given):
         return given
