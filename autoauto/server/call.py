@@ -95,3 +95,6 @@ class Answer(NamedTuple):
     cookie: str | None = None
     headers: Mapping[str, str] = MappingProxyType({})
     events: ReadSearches | None = None
+
+
+Handler = Callable[[Service, Call], Answer]

@@ -14,6 +14,8 @@ from autoauto.cli.output.lines import add_json, print_assumed, print_json, print
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import install_command
 from autoauto.records.layers import AS_IN_FILE, ModelInputs
+from autoauto.records.model_inputs import read_model_inputs
+from autoauto.report.wording import decoder_lines
 
 EXAMPLE = "inspect resnet50"
 
@@ -32,7 +34,6 @@ def run(args: argparse.Namespace) -> int:
     """Print what the file says, what was assumed, and the command to start with."""
     from autoauto.evaluate.inspections.inspection import command_to_start, inspect_model
     from autoauto.graph.decoders.gguf import is_gguf
-    from autoauto.records.model_inputs import read_model_inputs
     from autoauto.report.tables.listings import ends_table, operators_table
 
     given = read_model_inputs(args.shape, args.batch_axis, args.state)
@@ -62,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
     from autoauto.evaluate.inspections.decoder_inspection import inspect_decoder
-    from autoauto.report.wording import decoder_lines
 
     if given != AS_IN_FILE:
         raise BadInput("the inputs of a GGUF file are tokens, got --shape, --batch-axis or --state; leave them out")

@@ -14,6 +14,7 @@ from pathlib import Path
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import warn
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
 
@@ -93,7 +94,6 @@ def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def _of_files(args: argparse.Namespace) -> list[dict[str, object]]:
-    from autoauto.engines.registry import engine_named
     from autoauto.load.results.files import measured_row, read_results, with_lengths
 
     given = {"FILE.json": args.results, "--engine": args.engine, "--system": args.system}

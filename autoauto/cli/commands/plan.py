@@ -24,6 +24,7 @@ from autoauto.cli.options.model import (
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import add_json, print_json, show, warn
 from autoauto.cli.output.plans import describe_configuration, describe_plan, show_infeasible, show_plan
+from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.interleaved import interleaved
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.queries import best_per_device_count, explain, k_best, pareto_front, replicas
@@ -117,7 +118,6 @@ def _plan_model(args: argparse.Namespace) -> int:
 
 
 def _plan_profile(args: argparse.Namespace) -> int:
-    from autoauto.estimate.table import cost_table
     from autoauto.profile.importers.auto_pipeline import cluster_from_auto_pipeline, read_profile
     from autoauto.records.files.json import read_json
 

@@ -14,6 +14,8 @@ from autoauto.cli.output.lines import add_json, print_assumed, print_json, show,
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
+from autoauto.records.units import format_bytes
+from autoauto.report.text import progress_bar
 from autoauto.targets.ipu.session import memory_proportion
 
 if TYPE_CHECKING:
@@ -57,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.codec import profile_record, save_profile
     from autoauto.records.files.json import write_json
     from autoauto.report.tables.listings import profile_table
-    from autoauto.report.text import progress_bar
     from autoauto.targets.host.measure.worker import spread_line
     from autoauto.targets.host.target import HostTarget
 
@@ -173,7 +174,6 @@ def layer_index(graph: LayerGraph, name: str | None) -> int:
 
 def sweep_table(rows: list[SweepRow], layer: str) -> Table:
     """One row per proportion; a star marks products for which no plan meets the bound."""
-    from autoauto.records.units import format_bytes
     from autoauto.report.tables.table import Column, Table
 
     columns = (

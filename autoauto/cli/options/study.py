@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.records.errors import AutoautoError, BadInput
+from autoauto.study.execution.process import Bounds
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.space.study_summary import StudySummary
     from autoauto.study.execution.executors import Executor, ProcessExecutor
-    from autoauto.study.execution.process import Bounds
 
 
 DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
@@ -162,8 +162,6 @@ def process_executor_of(args: argparse.Namespace, flow: Flow) -> ProcessExecutor
 
 def bounds_of(args: argparse.Namespace) -> Bounds:
     """The limits of a measurement."""
-    from autoauto.study.execution.process import Bounds
-
     memory_bytes = None
     if args.memory_limit is not None:
         memory_bytes = int(min(args.memory_limit * _GIB, _MAX_BYTES))

@@ -12,6 +12,7 @@ from autoauto.records.knob import text_by_device
 from autoauto.space.constraint import Constraint
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.objectives import Objectives, parse_objectives
+from autoauto.space.requests.given import knob_values
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -189,8 +190,6 @@ def configuration_text(text: str) -> str:
     >>> configuration_text("n_ipu=2,batch_size=8")
     'n_ipu=2,batch_size=8'
     """
-    from autoauto.space.requests.given import knob_values
-
     try:
         knob_values(text)
     except BadInput as error:

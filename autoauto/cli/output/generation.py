@@ -11,10 +11,13 @@ from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.options import DeviceType
 from autoauto.records.costs.profile import RESERVE
 from autoauto.records.costs.rate_curve import RateCurves
+from autoauto.records.costs.traffic.percentiles import PERCENTS
 from autoauto.records.target import RunsServers
 from autoauto.records.units import GIB, MIB
+from autoauto.report.bounds import bounds_of
+from autoauto.report.wording import prefill_text, time_between_text, time_text
 from autoauto.space.modes.generation import Generation
-from autoauto.space.numbers import QUANTITIES, Result, TokenResult
+from autoauto.space.numbers import QUANTITIES, TIMES_OF_REQUESTS, Result, TokenResult
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
@@ -57,8 +60,6 @@ def describe_engines(summary: StudySummary) -> dict[str, Any]:
 
     As plain values; nothing without any of them.
     """
-    from autoauto.report.bounds import bounds_of
-
     described: dict[str, Any] = {}
     if facts := bounds_of(summary):
         described["bounds"] = [fact._asdict() for fact in facts]
@@ -142,8 +143,6 @@ def _intervals(tokens: TokenResult) -> dict[str, tuple[float | None, float | Non
 
 def generation_line(trial: Trial) -> str:
     """Latencies with the intervals of our error, and memory, in a line; empty in other modes."""
-    from autoauto.report.wording import prefill_text, time_between_text, time_text
-
     tokens = trial.result.of_mode
     if not isinstance(tokens, TokenResult):
         return ""
@@ -164,7 +163,6 @@ def describe_traffic(trial: Trial) -> dict[str, Any]:
     if load is None:
         return {}
     from autoauto.report.tables.serving import percentiles_of
-    from autoauto.space.numbers import TIMES_OF_REQUESTS
 
     traffic: dict[str, Any] = asdict(load)
     for name in TIMES_OF_REQUESTS:
@@ -187,12 +185,9 @@ def show_traffic(trial: Trial) -> None:
     load = trial.result.load
     if load is None:
         return
-    from autoauto.records.costs.traffic.percentiles import PERCENTS
     from autoauto.report.tables.serving import percentiles_of
     from autoauto.report.tables.table import Column, Table
     from autoauto.report.tables.traffic import load_facts
-    from autoauto.report.wording import time_text
-    from autoauto.space.numbers import TIMES_OF_REQUESTS
 
     rows = []
     for name, title in TIMES_OF_REQUESTS.items():

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.lines import warn
+from autoauto.report.text import progress_bar, search_bar
+from autoauto.report.wording import headline
 from autoauto.space.objectives import Method
 from autoauto.space.table import own_values, speed_values
 from autoauto.space.trial import SearchActivity
@@ -44,8 +46,6 @@ class _Bars:
     """One bar for the search, which another one replaces during the verification."""
 
     def __init__(self, bars: ExitStack) -> None:
-        from autoauto.report.text import search_bar
-
         self._bars, self._show_search = bars, bars.enter_context(search_bar())
         self._show_verification: Callable[[int, int], None] | None = None
         self._has_shown_first = False
@@ -58,15 +58,12 @@ class _Bars:
         """Print the first that real devices measured: the model as one would run it without a search."""
         if trial.result.ends is None or self._has_shown_first:
             return
-        from autoauto.report.wording import headline
 
         self._has_shown_first = True
         warn(f"measured so far: {headline(trial, None)}, batch size {trial.knobs.batch_size}; the search goes on")
 
     def verification(self, done: int, total: int) -> None:
         if self._show_verification is None:
-            from autoauto.report.text import progress_bar
-
             self._bars.close()
             self._show_verification = self._bars.enter_context(progress_bar("measuring again", "measurements"))
         self._show_verification(done, total)

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from autoauto.graph.decoders.huggingface import bundled_names
 from autoauto.records.errors import BadInput
+from autoauto.records.installation import builtin_models
 from autoauto.report.style import difference_percent
 from autoauto.server.client import ENDED, POLL_S, Client, Refused, ServerSearch
 from autoauto.server.mcp.arguments import (
@@ -28,6 +30,7 @@ from autoauto.server.mcp.arguments import (
 )
 from autoauto.space.numbers import NUMBERS
 from autoauto.space.table import TABLE
+from autoauto.targets.clusters import builtin_clusters
 
 ID_LENGTH = 20
 Result = dict[str, Any]
@@ -164,9 +167,6 @@ def _list_searches(client: Client, asked: ListArguments, _: Progress) -> Result:
 
 def _list_models(client: Client, _arguments: NoArguments, _: Progress) -> Result:
     """Names of models that a search takes, and files that you uploaded."""
-    from autoauto.graph.decoders.huggingface import bundled_names
-    from autoauto.records.installation import builtin_models
-
     try:
         uploads = [{"name": each["name"], "model": each["model"]} for each in client.models()]
     except Refused:  # a reader has none
@@ -176,8 +176,6 @@ def _list_models(client: Client, _arguments: NoArguments, _: Progress) -> Result
 
 def _list_clusters(_client: Client, _arguments: NoArguments, _: Progress) -> Result:
     """Names of clusters that a search takes."""
-    from autoauto.targets.clusters import builtin_clusters
-
     return {"clusters": [*builtin_clusters()]}
 
 

@@ -33,7 +33,12 @@ def comparison_page(service: Service, call: Call) -> Answer:
     choice = tag("section", card(_choice(offered, chosen)))
     tables = ""
     if len(pair) == 2:
-        tables = "".join(map(_section, _tables(service, *pair)))
+        for table in _tables(service, *pair):
+            name = table.title.lower().replace(" ", "-")
+            if table.rows:
+                tables += table_section(table, name)
+            else:
+                tables += section(table.title, tag("p", "Nothing: it is the same."), name)
     facts = [f"{which}: {_distinct_name(search)}" for which, search in zip(("first", "second"), pair, strict=False)]
     return html(page(call.user, "Compare two searches", facts, choice, tables, here=PATH))
 
@@ -54,13 +59,6 @@ def _choice(offered: list[dict[str, Any]], chosen: Mapping[str, str]) -> str:
         Field("other", "Second search", Kind.CHOICE, choices=choices),
     )
     return form(PATH, fields(selects, chosen), button("Compare"), method="get", name="Searches to compare")
-
-
-def _section(table: Table) -> str:
-    name = table.title.lower().replace(" ", "-")
-    if not table.rows:
-        return section(table.title, tag("p", "Nothing: it is the same."), name)
-    return table_section(table, name)
 
 
 def _tables(service: Service, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Table]:

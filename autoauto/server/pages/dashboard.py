@@ -7,7 +7,7 @@ other is forwarded; of studies a user gets those of searches that he may see, ad
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from importlib.util import find_spec
@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.server.call import Answer, Call, Service
+from autoauto.server.call import Answer, Call, Handler, Service
 from autoauto.server.store.searches import NotFound, visible_ids
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.trials import name_of_study, study_name
@@ -46,13 +46,16 @@ PATHS: Mapping[str, tuple[str, ...]] = {
 """The paths of the dashboard that are forwarded, with the parameters of each."""
 
 
-def dashboard(path: str) -> Callable[[Service, Call], Answer]:
+def dashboard(path: str) -> Handler:
     """Make the handler of one path of the dashboard."""
 
     def read_dashboard(service: Service, call: Call) -> Answer:
         """Optuna's dashboard, to read only."""
-        if "study_number" in call.path:
-            _check_visible(service, call)
+        number = call.path.get("study_number")
+        if number is not None:
+            name = name_of_study(service.database, number)
+            if name is None or (call.user.role is not Role.ADMIN and name not in _visible_names(service, call.user)):
+                raise NotFound(f"there is no study {number!r:.60} that you may see; /dashboard lists yours")
         query = {name: value for name, value in call.query.items() if value is not None}
         # A new number, and so a fresh application, every hour.
         application = _application(service.database, int(monotonic() // RENEW_S))
@@ -72,13 +75,6 @@ def dashboard(path: str) -> Callable[[Service, Call], Answer]:
 
     read_dashboard.__name__ = "read" + re.sub(r"\W+", "_", path)
     return read_dashboard
-
-
-def _check_visible(service: Service, call: Call) -> None:
-    number = call.path["study_number"]
-    name = name_of_study(service.database, number)
-    if name is None or (call.user.role is not Role.ADMIN and name not in _visible_names(service, call.user)):
-        raise NotFound(f"there is no study {number!r:.60} that you may see; /dashboard lists yours")
 
 
 def _visible_names(service: Service, user: User) -> set[str]:

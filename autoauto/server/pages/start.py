@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,7 @@ import msgspec
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob
 from autoauto.report.style import tag, words
-from autoauto.server.call import Answer, Call, Service
+from autoauto.server.call import Answer, Call, Handler, Service
 from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, mistake_in, summary
 from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.multipart import Form, read_form
@@ -26,7 +26,6 @@ from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 from autoauto.targets.target import NamedTarget
 
 PATH = "/new"
-Handler = Callable[[Service, Call], Answer]
 
 
 def start_page(service: Service, call: Call) -> Answer:

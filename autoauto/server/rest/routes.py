@@ -5,11 +5,11 @@ A path that is not here is not there, and one without a role is open to everybod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from autoauto.server.call import Answer, Call, Service
+from autoauto.server.call import Handler
 from autoauto.server.pages import access, comparison, dashboard, listing, search, start, uploads
 from autoauto.server.pages.search_fields import FIELDS
 from autoauto.server.rest import handlers, leases, views
@@ -45,7 +45,7 @@ class Route(NamedTuple):
 
     method: str
     path: str
-    answer: Callable[[Service, Call], Answer]
+    answer: Handler
     role: Role | None
     codes: Mapping[int, Schema]
     body: BodyKind = BodyKind.NOTHING
@@ -63,7 +63,7 @@ PARAMETERS: Mapping[str, Schema] = dict.fromkeys(
 """The schemas of parameters of paths. All are texts: one that is no id is answered with 404, as an unknown id."""
 
 
-def _view(path: str, answer: Callable[[Service, Call], Answer], forms: str, *query: str) -> Route:
+def _view(path: str, answer: Handler, forms: str, *query: str) -> Route:
     """The output of a command over a search; the client chooses one of `forms`, the first is the default."""
     names = forms.split()
     chosen: Schema = {"type": "string", "enum": names, "default": names[0]}
@@ -81,17 +81,17 @@ def _view(path: str, answer: Callable[[Service, Call], Answer], forms: str, *que
     )
 
 
-def _of_worker(path: str, answer: Callable[[Service, Call], Answer], codes: Mapping[int, Schema], body: str) -> Route:
+def _of_worker(path: str, answer: Handler, codes: Mapping[int, Schema], body: str) -> Route:
     errors = (409,) if path else ()
     return Route("POST", f"/v1/leases{path}", answer, Role.WORKER, codes, BodyKind.JSON, ref(body), errors=errors)
 
 
-def _page(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, *query: str) -> Route:
+def _page(path: str, answer: Handler, role: Role | None, *query: str) -> Route:
     errors = (404,) if "{" in path else ()
     return Route("GET", path, answer, role, {200: TEXT}, query=named(*query), errors=errors, media="text/html")
 
 
-def _form(path: str, answer: Callable[[Service, Call], Answer], role: Role | None, *names: str) -> Route:
+def _form(path: str, answer: Handler, role: Role | None, *names: str) -> Route:
     """The path that takes a form of a page; the browser is sent to another page afterwards."""
     errors = (404, 409) if "{" in path else ()
     content = object_of((), **dict.fromkeys(names, TEXT))
@@ -104,7 +104,7 @@ def _dashboard(path: str, *query: str) -> Route:
     return route._replace(codes=codes, errors=(404,), media=dashboard.MEDIA)
 
 
-def _events(path: str, answer: Callable[[Service, Call], Answer], *errors: int) -> Route:
+def _events(path: str, answer: Handler, *errors: int) -> Route:
     return Route("GET", path, answer, Role.READER, {200: EVENT_STREAM}, errors=errors, media=EVENTS)
 
 

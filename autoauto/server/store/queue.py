@@ -101,7 +101,10 @@ class Queue:
         def work(connection: Connection) -> Lease | None:
             self._database.alone(connection)
             LEASES.free_those_of_gone_processes(connection, SEARCHES.c.state == SearchState.RUNNING)
-            allowed = filter(self._may_run, connection.execute(_waiting(self._database, SEARCHES.c.submission)))
+            allowed = []
+            for row in connection.execute(_waiting(self._database, SEARCHES.c.submission)):
+                if msgspec.json.decode(row.submission)["labels"].items() <= self._labels.items():
+                    allowed.append(row)
             for turn in _in_turns(self._database, connection, allowed, self._max_running):
                 lease = self._claim(connection, turn)
                 if lease is not None:
@@ -206,10 +209,6 @@ class Queue:
         )
         too_many = and_(which, SEARCHES.c.n_attempts >= MAX_ATTEMPTS)
         return end_search(connection, too_many, SearchState.FAILED, reason)
-
-    def _may_run(self, row: Any) -> bool:
-        labels = msgspec.json.decode(row.submission)["labels"]
-        return all(self._labels.get(name) == value for name, value in labels.items())
 
     def _is_held(self, lease: Lease | LeaseKey) -> Any:
         return and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.token == lease.token)

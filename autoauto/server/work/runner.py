@@ -40,16 +40,17 @@ _NOW_S = 1e-9
 """A time budget after which nothing further is tried: the best so far is verified."""
 _PERIOD_S = 0.2
 
-Describe = Callable[[Flow, SearchRequest, SearchResult, str], dict[str, Any]]
-"""Makes plain values of the result of a search, of which the last argument is the id; a function of a module."""
-DescribeBest = Callable[[Trial], dict[str, Any]]
-
 
 class Describers(NamedTuple):
-    """Functions that turn results into plain values; another process imports them from their modules."""
+    """Functions that turn results into plain values; another process imports them from their modules.
 
-    answer: Describe
-    best: DescribeBest
+    Attributes:
+        answer: of the result of a search, of which the last argument is the id.
+        best: of the best so far.
+    """
+
+    answer: Callable[[Flow, SearchRequest, SearchResult, str], dict[str, Any]]
+    best: Callable[[Trial], dict[str, Any]]
 
 
 class Task(NamedTuple):
@@ -86,11 +87,7 @@ class Outcome(NamedTuple):
 
 
 class _Ended(Exception):
-    """A search is to end now, with its best so far."""
-
-    def __init__(self, by: str) -> None:
-        super().__init__(by)
-        self.by = by
+    """A search is to end now, with its best so far; the argument says by which limit."""
 
 
 def run_searches(channel: Channel, describers: Describers) -> None:
@@ -154,7 +151,7 @@ class _RunningSearch:
                 result = self._search(flow, task.lease.left_s)
                 ended_by = "seconds" if result.out_of_time else None
             except _Ended as end:
-                ended_by = end.by
+                ended_by = str(end)
             except KeyboardInterrupt:  # while an engine was measured
                 if not self._is_stopped:
                     raise

@@ -19,6 +19,7 @@ from autoauto.cli.output.lines import print_assumed, print_json, print_line, war
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.report.text import progress_bar
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -50,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
         return export_on_server(args)
     from autoauto.exporters.exporter import DecoderModel
     from autoauto.exporters.registry import write_artifact
-    from autoauto.report.text import progress_bar
 
     plan = _deployment(args)
     runs_files = args.check and not isinstance(plan.source, DecoderModel)  # which serving engines run

@@ -18,9 +18,11 @@ from autoauto.cli.options.server import add_listen
 from autoauto.cli.options.study import add_storage, requested_study, storage_words
 from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
+from autoauto.engines.registry import ENGINES
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.units import MIB
+from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:
     from autoauto.exporters.exporter import Deployment
@@ -108,9 +110,6 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def _check_served_here(deployment: Deployment, study_name: str, storage: str) -> None:
-    from autoauto.engines.registry import ENGINES
-    from autoauto.targets.host.runtimes.session import HostSession
-
     session = deployment.knobs.session
     engine = getattr(session, "engine", None)
     stored = storage_words(storage)

@@ -11,14 +11,19 @@ from typing import Any
 from autoauto.cli.options.model import add_knob, one_switch
 from autoauto.cli.options.values import at_most, integers
 from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line, show
+from autoauto.exporters.schedule_csv import write_schedule_csv
 from autoauto.programs.popart.graph import PopartPipeline
 from autoauto.programs.popart.transform import devices_view, program_text, stages_view, transform
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, WEIGHT, Order, Schedule, StageTimes, Transfers
+from autoauto.report.text import timeline_picture
+from autoauto.report.trace import write_chrome_trace
+from autoauto.schedule.csv_checks import hang_of_waiting_sends
 from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
 from autoauto.schedule.orders.poplar import execution_order, require_mapping
 from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of
+from autoauto.schedule.read_csv import read_actions, schedule_of
 from autoauto.schedule.simulate.barrier import slots
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.stash import stash_entries
@@ -199,9 +204,6 @@ def decimals(text: str) -> Cycles:
 
 def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, list[str]]:
     """The schedule of --from-csv, the times of its actions, and what is assumed of its messages."""
-    from autoauto.schedule.csv_checks import hang_of_waiting_sends
-    from autoauto.schedule.read_csv import read_actions, schedule_of
-
     given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]
     if given:
         raise BadInput(f"--from-csv gives the order and its size; leave out {', '.join(given)}")
@@ -271,12 +273,8 @@ def _write(args: argparse.Namespace, timeline: Timeline) -> None:
 
         write_page(timeline_page(timeline, stash_entries(timeline.schedule)), args.html)
     if args.trace:
-        from autoauto.report.trace import write_chrome_trace
-
         write_chrome_trace(timeline, args.trace)
     if args.csv:
-        from autoauto.exporters.schedule_csv import write_schedule_csv
-
         write_schedule_csv(timeline.schedule, args.csv)
 
 
@@ -284,7 +282,6 @@ def _show(timeline: Timeline) -> None:
     from rich.console import Console
 
     from autoauto.report.tables.plans import timeline_table
-    from autoauto.report.text import timeline_picture
 
     picture = timeline_picture(timeline, Console().width)
     show(picture, timeline_table(timeline, stash_entries(timeline.schedule)))

@@ -29,6 +29,7 @@ from autoauto.cli.output.search_result import simulated_timeline
 from autoauto.http.hosts import is_allowed_host
 from autoauto.processes.circles import collect_often
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.report.wording import clock_of, origin_of, shown_clock
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Trial
 
@@ -178,7 +179,6 @@ def write_dashboard(dashboard: DashboardFiles, summary: StudySummary) -> None:
     from autoauto.report.charts.plotly_figure import plotly_figure
     from autoauto.report.charts.study import study_charts
     from autoauto.report.notes import finalist_note, study_note, trial_note
-    from autoauto.report.wording import origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
     digest = hashlib.sha256(f"{__version__} {summary}".encode()).hexdigest()
@@ -211,7 +211,6 @@ def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Tri
     from autoauto.report.charts.plan import memory_chart, timeline_chart
     from autoauto.report.charts.svg import picture_file
     from autoauto.report.trace import chrome_trace
-    from autoauto.report.wording import clock_of, origin_of, shown_clock
 
     number, timeline, clock_hz = finalist.number, simulated_timeline(finalist), clock_of(summary, finalist)
     dashboard.file(number, "plan.json", json.dumps(describe_plan(finalist.plan), indent=1).encode())

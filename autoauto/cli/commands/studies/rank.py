@@ -15,6 +15,7 @@ from autoauto.cli.options.study import add_storage
 from autoauto.cli.output.lines import add_json, print_assumed, print_json, show, warn
 from autoauto.cli.output.search_result import describe_best
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.space.objectives import objective_tuple
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -39,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search every cluster, and print a row of each, the best by the objective first."""
     from autoauto.report.tables.clusters import ranked_answers
-    from autoauto.space.objectives import objective_tuple
     from autoauto.space.requests.request import asked_objectives
 
     names = list(dict.fromkeys(filter(None, (args.cluster or "").split(","))))

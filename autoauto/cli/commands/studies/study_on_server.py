@@ -18,6 +18,7 @@ from autoauto.cli.options.server import server_of
 from autoauto.cli.output.lines import print_json, print_line, warn
 from autoauto.cli.output.log import write_event
 from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.report.text import search_bar
 from autoauto.report.wording import stored_unit
 
 if TYPE_CHECKING:
@@ -182,7 +183,6 @@ def _progress(log: str | None) -> Iterator[Callable[[dict[str, Any]], None]]:
     if log == "json":
         yield lambda now: write_event("progress", search=now["id"], state=now["state"], **(now["progress"] or {}))
         return
-    from autoauto.report.text import search_bar
 
     with search_bar() as show:
 

@@ -15,6 +15,7 @@ from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import print_json, show
 from autoauto.cli.output.search_result import show_outside
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.records.target import studied_origin
 from autoauto.space.space import MAX_CONFIGURATIONS
 
 if TYPE_CHECKING:
@@ -53,7 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
         _write(args, study.study_name, trial_table(study))
     else:
-        from autoauto.records.target import studied_origin
         from autoauto.report.tables.trials import trials_table
         from autoauto.study.analysis.best import objectives_of_study, summarise_study
         from autoauto.study.store.database import attributes_of
