@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.records.errors import AutoautoError, BadInput
-from autoauto.study.execution.process import Bounds
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
     from autoauto.space.study_summary import StudySummary
     from autoauto.study.execution.executors import Executor, ProcessExecutor
+    from autoauto.study.execution.process import Bounds
 
 
 DEFAULT_STORAGE = "sqlite:///studies/autoauto.db"
@@ -162,6 +162,8 @@ def process_executor_of(args: argparse.Namespace, flow: Flow) -> ProcessExecutor
 
 def bounds_of(args: argparse.Namespace) -> Bounds:
     """The limits of a measurement."""
+    from autoauto.study.execution.process import Bounds
+
     memory_bytes = None
     if args.memory_limit is not None:
         memory_bytes = int(min(args.memory_limit * _GIB, _MAX_BYTES))
