@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from autoauto.cli.options.parser import Parser
 from autoauto.records.errors import missing_extra
+from autoauto.records.installation import builtin_models
 
 EXAMPLE = "completion bash"
 
@@ -20,16 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script.
-
-    Raises:
-        MissingExtra: shtab, which writes it, is not installed.
-    """
+    """Print the script."""
     try:
         import shtab
     except ImportError:
         raise missing_extra("completion", "completion") from None
-    from autoauto.records.installation import builtin_models
     from autoauto.targets.clusters import builtin_clusters
 
     names = {"model": [*builtin_models()], "cluster": [*builtin_clusters()]}

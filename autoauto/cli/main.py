@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if list(argv) == ["--version"]:  # without the parsers of all commands
                 print(f"autoauto {__version__}")
                 return 0
-            args = _parsed(argv)
+            args = parsed(build_parser(*argv[:1]), argv)
             return int(args.run(args))
         finally:  # also after --help, which raises SystemExit
             sys.stdout.flush()
@@ -83,19 +83,20 @@ _HINTS = {
 }
 
 
-def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+def parsed(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of a command, with those of a --config file as defaults.
 
     Raises:
         BadInput: an argument is wrong, or a value in the file; then the message names its line.
     """
-    parser = build_parser(*argv[:1])
     args = parser.parse_args(argv)
-    if getattr(args, "config", None) is None:
-        return args
-    from autoauto.cli.search_config import parse_with_config
+    if getattr(args, "config", None) is not None:
+        from autoauto.cli.search_config import config_values
+        from autoauto.records.files.toml import read_toml
 
-    return parse_with_config(parser, argv)
+        args.parser.set_defaults(**config_values(read_toml(args.config), args.parser))
+        args = parser.parse_args(argv)  # what was typed wins over the new defaults
+    return args
 
 
 def build_parser(only: str = "") -> argparse.ArgumentParser:

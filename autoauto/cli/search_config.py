@@ -1,4 +1,4 @@
-"""A search in a file, `--config FILE.toml`: options and knobs of `autoauto search`, read by `parse_with_config`.
+"""A search in a file, `--config FILE.toml`: options and knobs of `autoauto search`, read by `config_values`.
 
 A knob is one value, a list or a range of values, and how it is searched: `read_knobs`.
 """
@@ -117,11 +117,7 @@ def _range(file: ParsedTable, keys: list[str], table: Mapping[str, Any], domain:
 
 
 def _check_number(file: ParsedTable, keys: list[str], value: Any, is_whole: bool) -> None:
-    """Refuse an end or a step of a range that is no number, or one from which no values follow.
-
-    Raises:
-        BadInput: it is one.
-    """
+    """Refuse an end or a step of a range that is no number, or one from which no values follow."""
     key = keys[-1]
     is_number = type(value) is int or (type(value) is float and not is_whole)  # True and False are no numbers here
     if is_number and isfinite(value) and abs(value) <= MAX_SAMPLES and (key != "step" or value > 0):
@@ -133,11 +129,7 @@ def _check_number(file: ParsedTable, keys: list[str], value: Any, is_whole: bool
 
 
 def _method(file: ParsedTable, words: Mapping[str, str]) -> Method | None:
-    """The method that the file names, or that its words imply; None when there is neither.
-
-    Raises:
-        BadInput: the method does not support a word.
-    """
+    """The method that the file names, or that its words imply; None when there is neither."""
     named, method, origin = file.table.get("method"), None, ""
     if named is not None:
         method = Method(named)
@@ -170,38 +162,13 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_with_config(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse arguments, with those of a --config file as defaults.
-
-    Raises:
-        BadInput: an argument is wrong, or a value in the file; then the message names its line.
-    """
-    args = parser.parse_args(argv)
-    if getattr(args, "config", None) is None:
-        return args
-    args.parser.set_defaults(**read_config(args.config, args.parser))
-    # What was typed wins over the new defaults.
-    return parser.parse_args(argv)
-
-
-def read_config(path: Path, parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """The values in a file of options of `parser`.
-
-    Raises:
-        BadInput: it is no TOML, or has an unknown key or a wrong value.
-    """
-    from autoauto.records.files.toml import read_toml
-
-    return config_values(read_toml(path), parser)
-
-
 def config_values(
     file: ParsedTable, parser: argparse.ArgumentParser, elsewhere: Collection[str] = NOT_IN_FILES
 ) -> dict[str, Any]:
     """The values of options of `parser` in a file, or in an object in its place; options in `elsewhere` are refused.
 
     Raises:
-        BadInput: as `read_config`.
+        BadInput: it has an unknown key or a wrong value.
     """
     options = {action.dest: action for action in parser._actions if action.dest not in elsewhere}
     for key in file.table:

@@ -40,10 +40,6 @@ class JsonObject(ParsedTable):
 def request_of_json(add_arguments: Callable[[Parser], None], given: Mapping[str, Any]) -> SearchRequest:
     """The request of an object with options and, as `space`, values of knobs.
 
-    Args:
-        add_arguments: adds the options of a search to a parser.
-        given: the object.
-
     Raises:
         BadInput: an option or a knob is unknown, has a wrong value, or is none that a client decides.
     """

@@ -30,11 +30,7 @@ class Service:
     """The parts of the service that all requests share.
 
     Attributes:
-        database: of the service.
         read_request: reads the options of a submission.
-        metrics: what is counted.
-        document: the OpenAPI document.
-        commands: run commands over the studies of searches.
         write_command: the command that asks for a search.
         upload_quota_bytes: of all files that a user has uploaded, at most.
     """
@@ -52,11 +48,8 @@ class Call(NamedTuple):
     """A request whose sender may make it.
 
     Attributes:
-        user: the sender.
-        path: the parameters of the path.
         query: those behind it, see `read_parameters`.
         body: a body in JSON, or a form.
-        file: a body that was saved; None where the route has none.
         server: the URL by which the sender has come.
     """
 
@@ -69,11 +62,7 @@ class Call(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The uploaded file that the path names.
-
-        Raises:
-            NotFound: it cannot be one.
-        """
+        """The uploaded file that the path names."""
         digest = self.path["digest"]
         if not DIGEST.fullmatch(digest):
             raise NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
@@ -81,11 +70,7 @@ class Call(NamedTuple):
 
     @property
     def search_id(self) -> str:
-        """The search that the path names.
-
-        Raises:
-            NotFound: it cannot be one.
-        """
+        """The search that the path names."""
         search_id = self.path["search_id"]
         if not search_id.isalnum() or not search_id.isascii():  # PostgreSQL takes no null characters
             raise NotFound(f"there is no search {search_id!r:.60}; GET /v1/searches lists yours")
@@ -96,12 +81,10 @@ class Answer(NamedTuple):
     """The answer of a handler.
 
     Attributes:
-        status: of HTTP.
         content: is written as JSON; None, where it is not `raw`, is no body.
         location: the path of what was made, or that is to be read next.
         raw: bytes and their media type, in place of JSON.
         cookie: what the browser is to keep.
-        headers: beside those that all answers have.
         events: reads the searches of which every change is sent, until the client goes.
     """
 
@@ -112,3 +95,6 @@ class Answer(NamedTuple):
     cookie: str | None = None
     headers: Mapping[str, str] = MappingProxyType({})
     events: ReadSearches | None = None
+
+
+Handler = Callable[[Service, Call], Answer]

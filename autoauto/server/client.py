@@ -7,7 +7,6 @@ import io
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -18,13 +17,13 @@ from time import monotonic, sleep
 from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.parse import unquote, urlencode, urlsplit
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import BaseHandler, HTTPHandler, HTTPSHandler, ProxyHandler, Request, build_opener
 from zipfile import ZipFile
 
 from typing_extensions import override
 
 from autoauto.database.backend import WAIT_S
-from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
+from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.files.uploads import UPLOADED
 from autoauto.space.requests.problem import FILE_OPTIONS, files_of, with_files
 from autoauto.space.requests.request import SearchRequest
@@ -87,11 +86,6 @@ def connect(
     >>> connect("http://127.0.0.1:8080", "autoauto-...").url
     'http://127.0.0.1:8080'
 
-    Args:
-        url: of the server.
-        token: from `autoauto server token create NAME`; by default the one in AUTOAUTO_TOKEN.
-        patience_s, on_wait: as of `Client`.
-
     Raises:
         BadInput: it is no URL of HTTP.
     """
@@ -106,7 +100,6 @@ class Client:
     A server that cannot be reached is waited for; every request may be sent twice.
 
     Attributes:
-        url: of the server.
         token: who sends them; empty for a server that is open.
         patience_s: for how long a server that cannot be reached is tried again. One that says that it is busy, or that
             its database is away, is asked again for longer.
@@ -163,11 +156,7 @@ class Client:
         """Ask for a search; its model, its cluster and others are uploaded where they are files.
 
         Args:
-            request: of the search.
             labels: what a worker must say of itself to run it.
-
-        Raises:
-            Refused, BadInput, ServerError: as `search`.
         """
         problem = request.problem
         named = files_of(problem)
@@ -181,11 +170,7 @@ class Client:
         return self._submitted(asked)
 
     def searches(self, **filters: object) -> Iterator[dict[str, Any]]:
-        """The searches that the caller may see, the newest first.
-
-        Args:
-            filters: state, owner.
-        """
+        """The searches that the caller may see, the newest first; filters are state and owner."""
         return self._pages(f"/v1/searches?{urlencode(filters)}", "searches")
 
     def trials(self, search_id: str) -> Iterator[dict[str, Any]]:
@@ -252,11 +237,7 @@ class Client:
         return answer
 
     def printed(self, path: str) -> PrintedAnswer:
-        """The output of a command that the server runs over a search.
-
-        Raises:
-            Refused, ServerError: as `ask`.
-        """
+        """The output of a command that the server runs over a search."""
         content, headers = self.fetch("GET", path)
         try:
             rest = json.loads(unquote(headers[PRINTED]))
@@ -266,11 +247,7 @@ class Client:
             raise self._is_no_server() from error
 
     def fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None = None) -> Fetched:
-        """The body and the headers of an answer; a request that may succeed later is repeated for a while.
-
-        Raises:
-            Refused, ServerError: as `ask`.
-        """
+        """The body and the headers of an answer; a request that may succeed later is repeated for a while."""
         start_s = monotonic()
         on_wait = self.on_wait
         while True:
@@ -319,28 +296,19 @@ class Client:
             ) from error
 
     def _answer(self, request: Request) -> Fetched:
-        with self._opener().open(request, timeout=TIMEOUT_S) as response:
+        handlers: list[BaseHandler] = [_QuickHandler()]
+        if urlsplit(self.url).hostname in _LOCAL:  # proxies of the environment are used for other machines only
+            handlers.append(ProxyHandler({}))
+        with build_opener(*handlers).open(request, timeout=TIMEOUT_S) as response:
             return Fetched(response.read(), response.headers)
 
     def _is_no_server(self) -> ServerError:
         return ServerError(f"{self.url} must be a server of autoauto, it answers otherwise; check --server")
 
-    def _opener(self) -> OpenerDirector:
-        """Make what opens URLs; proxies of the environment are used for other machines only."""
-        handlers = [_QuickHTTP(), _QuickHTTPS()]
-        if urlsplit(self.url).hostname in _LOCAL:
-            return build_opener(ProxyHandler({}), *handlers)
-        return build_opener(*handlers)
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSearch:
-    """A search on a server, which goes on whether or not anybody waits for it.
-
-    Attributes:
-        client: of the server.
-        id: its name there.
-    """
+    """A search on a server, which goes on whether or not anybody waits for it."""
 
     client: Client
     id: str
@@ -420,8 +388,6 @@ class _QuickConnection(HTTPConnection):
 
 
 class _QuickTLSConnection(HTTPSConnection):
-    """A `_QuickConnection` by TLS."""
-
     @override
     def connect(self) -> None:
         _connect_soon(self, super().connect)
@@ -439,13 +405,11 @@ def _connect_soon(connection: HTTPConnection, connect: Callable[[], None]) -> No
     connection.sock.settimeout(answer_s)
 
 
-class _QuickHTTP(HTTPHandler):
+class _QuickHandler(HTTPHandler, HTTPSHandler):
     @override
     def http_open(self, req: Request) -> HTTPResponse:
         return self.do_open(_QuickConnection, req)
 
-
-class _QuickHTTPS(HTTPSHandler):
     @override
     def https_open(self, req: Request) -> HTTPResponse:
         return self.do_open(_QuickTLSConnection, req)
@@ -455,15 +419,14 @@ _SUFFIXES = {"model": (".onnx", ".gguf", ".json", ".pb", ".pt", ".pth"), "cluste
 
 
 def _check_file(what: str, given: str) -> bool:
-    """True if a model, a cluster or another input is a file of this machine; else it is a name.
-
-    Raises:
-        BadInput: it is written as a path but is no file, or it is a model in several files.
-    """
+    """True if a model, a cluster or another input is a file of this machine; else it is a name."""
     path = Path(given)
     if path.is_file():
-        if what == "model":
-            _check_one_file(path)
+        if what == "model":  # the server would not have its other files
+            from autoauto.server.store.one_file import refuse_other_files
+
+            with path.open("rb") as file:
+                refuse_other_files(file, f"{path}: ")
         return True
     if path.is_dir():
         raise BadInput(f"the {what} of a search on a server must be one file or a name, {given!r:.200} is a folder")
@@ -472,21 +435,6 @@ def _check_file(what: str, given: str) -> bool:
     if path.is_absolute() or path.suffix.lower() in _SUFFIXES.get(what, ()):
         raise BadInput(f"there is no file {given!r:.200}; check the path, or give the name of a built-in {what}")
     return False
-
-
-def _check_one_file(path: Path) -> None:
-    """Refuse a model that keeps weights in other files, which the server would not have.
-
-    Raises:
-        BadInput: it does.
-    """
-    from autoauto.server.store.one_file import NamesOtherFiles, check_one_file
-
-    with suppress(UnreadableModel), path.open("rb") as file:  # else the server says what is wrong with it
-        try:
-            check_one_file(file)
-        except NamesOtherFiles as error:
-            raise BadInput(f"{path}: {error}") from error
 
 
 def _refusal(url: str, error: HTTPError) -> AutoautoError:

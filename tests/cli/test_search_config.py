@@ -15,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from autoauto.cli.main import build_parser
-from autoauto.cli.search_config import parse_with_config, unknown
+from autoauto.cli.main import build_parser, parsed
+from autoauto.cli.search_config import unknown
 from autoauto.records.errors import BadInput
 from autoauto.space.objectives import Objective
 from tests.cli.conftest import RunCli
@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 def parse(tmp_path: Path, text: str, *words: str) -> argparse.Namespace:
     path = tmp_path / "search.toml"
     path.write_text(text, encoding="utf-8")
-    return parse_with_config(parser(), ["search", "--config", str(path), *words])
+    return parsed(parser(), ["search", "--config", str(path), *words])
 
 
 def test_keys_set_options(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_file_that_is_missing_is_one_line(run_cli: RunCli) -> None:
 
 @pytest.mark.parametrize("path", sorted(Path(__file__).parents[3].glob("studies/*.toml")), ids=lambda path: path.name)
 def test_the_files_in_studies_are_valid(path: Path) -> None:
-    args = parse_with_config(parser(), ["search", "--config", str(path)])
+    args = parsed(parser(), ["search", "--config", str(path)])
     assert args.study_name == path.stem
 
 

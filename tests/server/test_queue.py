@@ -99,7 +99,7 @@ def test_a_search_is_seen_by_who_asked_for_it_by_administrators_and_by_all_when_
     search_id = submit(database, MARY, submission()).search_id
     assert state(database, search_id, MARY) == state(database, search_id, ROOT_USER) == "waiting"
     for other in (JOHN, READER):
-        assert list_searches(database, other).searches == []
+        assert list_searches(database, other).entries == []
         with pytest.raises(NotFound):
             read_search(database, other, search_id)
     submit(database, MARY, submission(), is_shared=True)
@@ -112,11 +112,11 @@ def test_a_search_is_seen_by_who_asked_for_it_by_administrators_and_by_all_when_
 def test_pages_are_filled_the_newest_first(database: ServiceDatabase) -> None:
     ids = [submit(database, MARY, submission(size)).search_id for size in range(1, 6)]
     first = list_searches(database, MARY, limit=2)
-    second = list_searches(database, MARY, limit=3, before=first.before or 0)
-    assert [each["id"] for each in (*first.searches, *second.searches)] == ids[::-1]
-    assert (first.before is None, second.before) == (False, None)
-    assert list_searches(database, MARY, SearchState.FAILED).searches == []
-    assert len(list_searches(database, ROOT_USER, SearchState.WAITING, owner="mary").searches) == 5
+    second = list_searches(database, MARY, limit=3, before=first.more or 0)
+    assert [each["id"] for each in (*first.entries, *second.entries)] == ids[::-1]
+    assert (first.more is None, second.more) == (False, None)
+    assert list_searches(database, MARY, SearchState.FAILED).entries == []
+    assert len(list_searches(database, ROOT_USER, SearchState.WAITING, owner="mary").entries) == 5
 
 
 def test_owners_take_turns_and_priority_orders_the_searches_of_one(database: ServiceDatabase) -> None:
@@ -380,8 +380,8 @@ def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: 
     for search_id in ids:
         add_trials(database, search_id, 3)
     page = list_trials(database, MARY, ids[1], first=1, limit=1)
-    assert ([row["number"] for row in page.trials], page.first) == ([1], 2)
-    assert (page.trials[0]["value"], page.trials[0]["x"]) == (1.0, 1)
+    assert ([row["number"] for row in page.entries], page.more) == ([1], 2)
+    assert (page.entries[0]["value"], page.entries[0]["x"]) == (1.0, 1)
     stop_search(database, MARY, ids[0])
     assert delete_search(database, MARY, ids[0])
     with pytest.raises(NotFound, match="any more"):  # as when it was read just before
@@ -390,7 +390,7 @@ def test_a_deleted_search_takes_its_trials_and_leaves_those_of_others(database: 
     delete_trials(database, ids[0])  # as when the client asks again
     names = {study.study_name for study in database.studies.get_all_studies()}
     assert [study_name(each) in names for each in ids] == [False, True]
-    assert len(list_trials(database, MARY, ids[1], 0, 10).trials) == 3
+    assert len(list_trials(database, MARY, ids[1], 0, 10).entries) == 3
     with pytest.raises(NotFound):
         list_trials(database, MARY, ids[0], 0, 10)
 

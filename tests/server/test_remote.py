@@ -39,8 +39,7 @@ from autoauto.server.store.tables import SEARCHES, ServiceDatabase
 from autoauto.server.store.trials import study_name, study_number
 from autoauto.server.store.users import Role, User
 from autoauto.server.work import remote
-from autoauto.server.work.remote import RemoteSource
-from autoauto.server.work.worker import Unwelcome
+from autoauto.server.work.remote import RemoteSource, Unwelcome
 from autoauto.study.store.database import open_storage
 from tests.server.conftest import JOHN, MARY, small
 from tests.server.test_worker_messages import ANSWER, HEAD, PROGRESS, TRIAL

@@ -94,9 +94,9 @@ def test_a_file_is_its_owners_alone_whoever_knows_the_digest(database: ServiceDa
             refused()
     with pytest.raises(BadInput, match="must be uploaded first"):
         submit(database, JOHN, submission(digest))
-    assert list_searches(database, MARY).searches == []  # nothing is left of it
-    assert list_models(database, JOHN).models == []
-    assert [each["name"] for each in list_models(database, MARY).models] == ["net.onnx"]
+    assert list_searches(database, MARY).entries == []  # nothing is left of it
+    assert list_models(database, JOHN).entries == []
+    assert [each["name"] for each in list_models(database, MARY).entries] == ["net.onnx"]
     assert read_model(database, ROOT_USER, digest)["owner"] == "mary"
 
 
@@ -163,7 +163,7 @@ def test_nothing_is_left_of_an_upload_that_fails_on_its_way(
     with pytest.raises(StorageFull):
         stored(database, MARY, bytes(3 << 20))
     assert (n_parts(database), n_unfinished(database)) == (0, 0)
-    assert list_models(database, MARY).models == []
+    assert list_models(database, MARY).entries == []
 
 
 @pytest.mark.parametrize("left", [{"written_s": 0.0}, {"process": "gone"}])
@@ -193,7 +193,7 @@ def test_an_upload_that_was_given_up_meanwhile_is_not_taken_for_whole(
     monkeypatch.setattr(models, "_add_part", slow)
     with pytest.raises(Conflict, match="send it again"):
         stored(database, MARY, b"content")
-    assert list_models(database, MARY).models == []
+    assert list_models(database, MARY).entries == []
 
 
 def test_what_is_damaged_in_the_database_or_on_a_disk_is_never_read(
@@ -227,7 +227,7 @@ def test_a_model_that_came_past_the_door_is_not_written_either(
     database: ServiceDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(models, "_refuse_other_files", lambda file: None)
+    monkeypatch.setattr(models, "refuse_other_files", lambda file: None)
     digest = stored(database, MARY, thief("/etc/passwd"))
     with pytest.raises(BadInput, match="one file with its weights"):
         fetch_uploads(database, {"model": digest})

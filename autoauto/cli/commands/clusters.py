@@ -9,7 +9,7 @@ import argparse
 import sys
 from dataclasses import asdict
 
-from autoauto.cli.output.lines import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json, show
 from autoauto.records.errors import BadInput
 from autoauto.targets.gpu.entry import GPU
 from autoauto.targets.host.entry import HOST
@@ -72,7 +72,6 @@ def _print_systems(args: argparse.Namespace) -> None:
         print_json({"systems": systems})
         return
     from autoauto.report.tables.listings import systems_table
-    from autoauto.report.tables.table import show
 
     show(systems_table(systems))
 
@@ -103,7 +102,6 @@ def _print_clusters(args: argparse.Namespace) -> None:
         print_json({"clusters": list(map(asdict, clusters)), "detected": list(map(asdict, detected))})
         return
     from autoauto.report.tables.listings import clusters_table
-    from autoauto.report.tables.table import show
 
     if clusters:
         show(clusters_table(clusters))

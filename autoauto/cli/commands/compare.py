@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from autoauto.cli.options.model import add_configuration, open_flow, requested_knobs
-from autoauto.cli.output.lines import print_assumed, print_json
+from autoauto.cli.output.lines import print_assumed, print_json, show
 from autoauto.cli.output.plans import show_infeasible
 from autoauto.records.errors import DoesNotFit
 
@@ -23,7 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the estimated, simulated and measured costs of every stage side by side."""
     from autoauto.report.tables.compare import Speeds, compare_rows, compare_table
-    from autoauto.report.tables.table import show
 
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)

@@ -10,10 +10,12 @@ import shlex
 from typing import Any
 
 from autoauto.cli.options.model import add_inputs
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line, show, show_command
 from autoauto.records.errors import BadInput
 from autoauto.records.installation import install_command
 from autoauto.records.layers import AS_IN_FILE, ModelInputs
+from autoauto.records.model_inputs import read_model_inputs
+from autoauto.report.wording import decoder_lines
 
 EXAMPLE = "inspect resnet50"
 
@@ -32,9 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Print what the file says, what was assumed, and the command to start with."""
     from autoauto.evaluate.inspections.inspection import command_to_start, inspect_model
     from autoauto.graph.decoders.gguf import is_gguf
-    from autoauto.records.model_inputs import read_model_inputs
     from autoauto.report.tables.listings import ends_table, operators_table
-    from autoauto.report.tables.table import show, show_command
 
     given = read_model_inputs(args.shape, args.batch_axis, args.state)
     if is_gguf(args.model):
@@ -62,10 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
-    """Print what the header of a GGUF file says."""
     from autoauto.evaluate.inspections.decoder_inspection import inspect_decoder
-    from autoauto.report.tables.table import show_command
-    from autoauto.report.wording import decoder_lines
 
     if given != AS_IN_FILE:
         raise BadInput("the inputs of a GGUF file are tokens, got --shape, --batch-axis or --state; leave them out")
@@ -83,7 +80,6 @@ def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
 
 
 def _describe(inspection: Any) -> dict[str, Any]:
-    """The inspection as plain values."""
     return {
         "model": inspection.graph.name,
         "n_layers": len(inspection.graph),

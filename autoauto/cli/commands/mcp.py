@@ -28,12 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer a client until it closes stdin.
-
-    Raises:
-        MissingExtra: the package of the protocol is not installed.
-        BadInput: no server is given, or it is no URL.
-    """
+    """Answer a client until it closes stdin."""
     if find_spec("mcp") is None:
         raise missing_extra("the Model Context Protocol", "mcp")
     if not args.server:

@@ -14,16 +14,21 @@ from pathlib import Path
 from autoauto.cli.options.study import add_storage, requested_study
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import warn
+from autoauto.engines.registry import engine_named
 from autoauto.records.costs.decoder import WeightFormat
 from autoauto.records.errors import BadInput
 
 EXAMPLE = "measured FILE.json --engine ENGINE --system h100_sxm --tensor-parallel 2 > rows.csv"
-_MAX_COUNT = 1_000_000
+_GIVEN = (
+    *("system", "precision", "kv_cache_precision", "tensor_parallel", "expert_parallel"),
+    *("attention_data_parallel", "n_ipu", "replicas"),
+)
+"""The columns that have the value of an option."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the files, and what they do not say."""
-    count = at_most(_MAX_COUNT)
+    count = at_most(1_000_000)
     parser.add_argument("results", nargs="*", type=Path, metavar="FILE.json", help="files of one configuration")
     parser.add_argument("--study", metavar="STUDY", help="a study that measured engines, in place of files")
     add_storage(parser)
@@ -56,11 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a line of column names and a row for every load.
-
-    Returns:
-        0.
-    """
+    """Print a line of column names and a row for every load."""
     rows = _of_files(args) if args.study is None else _of_study(args)
     writer = csv.DictWriter(sys.stdout, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -69,11 +70,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
-    """The rows of what a study measured.
-
-    Raises:
-        BadInput: it measured nothing, or on several kinds of GPUs.
-    """
     from autoauto.evaluate.serving.rows import rows_of_study
     from autoauto.study.analysis.best import summarise_study
     from autoauto.study.search import flow_of_study
@@ -98,28 +94,12 @@ def _of_study(args: argparse.Namespace) -> list[dict[str, object]]:
 
 
 def _of_files(args: argparse.Namespace) -> list[dict[str, object]]:
-    """The rows of files of benchmarks, with a line on stderr for each file.
-
-    Raises:
-        BadInput: a file cannot be read, or says too little.
-    """
-    from autoauto.engines.registry import engine_named
     from autoauto.load.results.files import measured_row, read_results, with_lengths
 
     given = {"FILE.json": args.results, "--engine": args.engine, "--system": args.system}
     if missing := [name for name, value in given.items() if not value]:
         raise BadInput(f"rows need {', '.join(missing)}, or --study STUDY")
-    given = {
-        "engine": engine_named(args.engine).name,
-        "system": args.system,
-        "precision": args.precision,
-        "kv_cache_precision": args.kv_cache_precision,
-        "tensor_parallel": args.tensor_parallel,
-        "expert_parallel": args.expert_parallel,
-        "attention_data_parallel": args.attention_data_parallel,
-        "n_ipu": args.n_ipu,
-        "replicas": args.replicas,
-    }
+    given = {"engine": engine_named(args.engine).name} | {name: getattr(args, name) for name in _GIVEN}
     rows: list[dict[str, object]] = []
     for path in args.results:
         for figures in read_results(path):

@@ -6,9 +6,11 @@ With --target gpu the decoders whose configs come with extra gpu.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from autoauto.cli.output.lines import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json, show
 from autoauto.records.errors import BadInput
+from autoauto.records.installation import builtin_sizes
 from autoauto.targets.registry import TARGETS, target_named
 
 EXAMPLE = "models --target gpu"
@@ -22,38 +24,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print name and size of every model that needs no file."""
-    if args.target is not None and target_named(args.target).serves_decoders:
-        _print_decoders(args)
+    serves_decoders = args.target is not None and target_named(args.target).serves_decoders
+    rows = _decoders() if serves_decoders else [size._asdict() for size in builtin_sizes()]
+    if args.json:
+        print_json({"models": rows})
+        return 0
+    from autoauto.report.tables.listings import decoders_table, models_table
+
+    if serves_decoders:
+        show(decoders_table(rows))
     else:
-        _print_files(args)
+        show(models_table(rows), "decoders on GPUs: `autoauto models --target gpu`")
     return 0
 
 
-def _print_files(args: argparse.Namespace) -> None:
-    from autoauto.records.installation import builtin_sizes
-
-    rows = [size._asdict() for size in builtin_sizes()]
-    if args.json:
-        print_json({"models": rows})
-        return
-    from autoauto.report.tables.listings import models_table
-    from autoauto.report.tables.table import show
-
-    show(models_table(rows))
-    show("decoders on GPUs: `autoauto models --target gpu`")
-
-
-def _print_decoders(args: argparse.Namespace) -> None:
-    """Print the size of every decoder that is read, and why the others are not.
-
-    Raises:
-        MissingExtra: the package that has their configs is not installed.
-    """
+def _decoders() -> list[dict[str, Any]]:
+    """The size of every decoder that is read, and why the others are not."""
     from autoauto.graph.decoders.huggingface import bundled_names, decoder_of
     from autoauto.targets.gpu.tables import check_installed
 
     check_installed()
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for name in bundled_names():
         try:
             decoder = decoder_of(name)
@@ -62,10 +53,4 @@ def _print_decoders(args: argparse.Namespace) -> None:
             continue
         weights = str(decoder.checkpoint.weights)
         rows.append({"name": name, "n_weights": decoder.n_weights, "weights": weights, "reason": ""})
-    if args.json:
-        print_json({"models": rows})
-        return
-    from autoauto.report.tables.listings import decoders_table
-    from autoauto.report.tables.table import show
-
-    show(decoders_table(rows))
+    return rows

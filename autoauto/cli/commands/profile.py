@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.cli.options.model import add_knobs, add_model, open_flow, requested_knobs
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, show, warn
 from autoauto.cli.output.plans import warn_unbounded
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.layers import LayerRange
+from autoauto.records.units import format_bytes
+from autoauto.report.text import progress_bar
 from autoauto.targets.ipu.session import memory_proportion
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from autoauto.records.layers import LayerGraph
     from autoauto.report.tables.table import Table
     from autoauto.space.knobs import Knobs
+    from autoauto.targets.ipu.target import IpuTarget
 
 
 EXAMPLE = "profile resnet50 --batch-size 16 --output profile.json --format upstream"
@@ -56,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     from autoauto.profile.codec import profile_record, save_profile
     from autoauto.records.files.json import write_json
     from autoauto.report.tables.listings import profile_table
-    from autoauto.report.tables.table import show
-    from autoauto.report.text import progress_bar
+    from autoauto.targets.host.measure.worker import spread_line
+    from autoauto.targets.host.target import HostTarget
 
     _check(args)
     flow = open_flow(args)
@@ -68,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
     warn_unbounded(flow, knobs)
     with progress_bar("profile", "kinds") as progress:
         profile = flow.profile(flow.options(knobs), progress)
-    _print_spread(flow)
+    if isinstance(flow.target, HostTarget) and flow.target.measurements:
+        warn(spread_line(flow.target.measurements))  # how much repeated measurements on this machine differ
     if args.output and args.format == "upstream":
         write_json(profile_to_auto_pipeline(profile), args.output)
     elif args.output:
@@ -82,11 +86,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that would do nothing.
-
-    Raises:
-        BadInput: there is one.
-    """
     if args.sweep and args.output:
         raise BadInput(f"--output writes a profile, and a sweep has none, got {args.output}; try --json > FILE")
     if args.layer is not None and not args.sweep:
@@ -95,25 +94,14 @@ def _check(args: argparse.Namespace) -> None:
         raise BadInput(f"--format is that of --output FILE, got {args.format} without a file")
 
 
-def _print_spread(flow: Flow) -> None:
-    """Print on stderr how much repeated measurements on this machine differ; nothing where none was made."""
-    from autoauto.targets.host.measure.worker import spread_line
-    from autoauto.targets.host.target import HostTarget
-
-    if isinstance(flow.target, HostTarget) and flow.target.measurements:
-        warn(spread_line(flow.target.measurements))
-
-
 def _sweep(args: argparse.Namespace, flow: Flow, knobs: Knobs) -> int:
-    """Print cycles and temporary memory at every memory proportion."""
-    from autoauto.report.tables.table import show
     from autoauto.targets.ipu.target import IpuTarget
 
     if not isinstance(flow.target, IpuTarget):
         target = flow.cluster.target
         raise BadInput(f"a sweep of memory-proportion is for --target ipu, got {target}; leave out --sweep")
     index = layer_index(flow.graph, args.layer)
-    name, rows = flow.setting.names[index], sweep(flow, knobs, index)
+    name, rows = flow.setting.names[index], sweep(flow, flow.target, knobs, index)
     if args.json:
         print_json({"layer": name, "sweep": [row._asdict() for row in rows]})
     else:
@@ -143,59 +131,49 @@ class SweepRow(NamedTuple):
     layer_is_bounded: bool
 
 
-def sweep(flow: Flow, knobs: Knobs, index: int) -> list[SweepRow]:
+def sweep(flow: Flow, target: IpuTarget, knobs: Knobs, index: int) -> list[SweepRow]:
     """The whole model, and layer `index` without the cost of its neighbours' layouts, at every proportion."""
-    return [_row(flow, knobs.with_values(memory_proportion=proportion), index) for proportion in PROPORTIONS]
+    from autoauto.targets.ipu.target import operator_costs
 
-
-def _row(flow: Flow, knobs: Knobs, index: int) -> SweepRow:
-    from autoauto.targets.ipu.target import IpuTarget, operator_costs
-
-    assert isinstance(flow.target, IpuTarget)
-    layers, options = LayerRange(0, len(flow.graph)), flow.options(knobs)
-    device = flow.setting.device(options)
-    whole: CompiledRange | None
-    try:
-        whole = flow.target.compile(flow.graph, layers, device, options)
-    except OutOfMemory:
-        whole = None
-    costs = operator_costs(flow.graph, layers, device, options, flow.target.settings)
-    return SweepRow(
-        memory_proportion=memory_proportion(options),
-        cycles=whole.forward_cycles if whole else None,
-        temporary_bytes=whole.temporary_bytes if whole else None,
-        n_unbounded=sum(not cost.within_bound for cost in costs),
-        layer_cycles=costs[index].cycles,
-        layer_tile_bytes=costs[index].working_bytes // costs[index].n_tiles,
-        layer_is_bounded=costs[index].within_bound,
-    )
+    rows, layers = [], LayerRange(0, len(flow.graph))
+    for proportion in PROPORTIONS:
+        options = flow.options(knobs.with_values(memory_proportion=proportion))
+        device = flow.setting.device(options)
+        whole: CompiledRange | None
+        try:
+            whole = target.compile(flow.graph, layers, device, options)
+        except OutOfMemory:
+            whole = None
+        costs = operator_costs(flow.graph, layers, device, options, target.settings)
+        row = SweepRow(
+            memory_proportion=memory_proportion(options),
+            cycles=whole.forward_cycles if whole else None,
+            temporary_bytes=whole.temporary_bytes if whole else None,
+            n_unbounded=sum(not cost.within_bound for cost in costs),
+            layer_cycles=costs[index].cycles,
+            layer_tile_bytes=costs[index].working_bytes // costs[index].n_tiles,
+            layer_is_bounded=costs[index].within_bound,
+        )
+        rows.append(row)
+    return rows
 
 
 def layer_index(graph: LayerGraph, name: str | None) -> int:
-    """The position of the layer called `name`; without a name that of the product with the largest weights.
-
-    Raises:
-        BadInput: there is no such layer.
-    """
+    """The position of the layer called `name`; without a name that of the product with the largest weights."""
     if name is None:
-        return max(range(len(graph)), key=lambda index: _weight_elements(graph, index))
+        sizes = []
+        for layer in graph.layers:
+            weights = layer.weights if layer.op in {"Conv", "Gemm", "MatMul"} else ()
+            sizes.append(sum(graph.tensors[weight].n_elements(1) for weight in weights))
+        return sizes.index(max(sizes))
     for index, layer in enumerate(graph.layers):
         if layer.name == name:
             return index
     raise BadInput(f"--layer must name a layer of {graph.name}, got {name!r}; `autoauto profile` prints names")
 
 
-def _weight_elements(graph: LayerGraph, index: int) -> int:
-    """The elements of the weights of a product; 0 for a layer that is none."""
-    layer = graph.layers[index]
-    if layer.op not in {"Conv", "Gemm", "MatMul"}:
-        return 0
-    return sum(graph.tensors[weight].n_elements(1) for weight in layer.weights)
-
-
 def sweep_table(rows: list[SweepRow], layer: str) -> Table:
     """One row per proportion; a star marks products for which no plan meets the bound."""
-    from autoauto.records.units import format_bytes
     from autoauto.report.tables.table import Column, Table
 
     columns = (

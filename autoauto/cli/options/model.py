@@ -102,7 +102,6 @@ _OPTION_READERS: dict[type, Callable[[str], Any]] = {int: at_most(MAX_MIB), floa
 
 
 def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
-    """Add the options that only one target has."""
     for option in entry.options:
         if not option.help:  # another option sets it
             continue
@@ -120,11 +119,7 @@ def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
 
 
 def problem_of(args: argparse.Namespace) -> Problem:
-    """The names, files and options that make a flow.
-
-    Raises:
-        BadInput: they do not go together.
-    """
+    """The names, files and options that make a flow."""
     from autoauto.space.requests.problem import Problem
 
     return Problem.of(vars(args))
@@ -210,7 +205,6 @@ def add_inputs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_estimate(parser: argparse.ArgumentParser) -> None:
-    """Add how the costs of several layers are estimated, and the share of memory that a plan may use."""
     parser.add_argument(
         "--estimator",
         choices=[str(e) for e in Estimator],
@@ -277,11 +271,7 @@ _READERS: dict[type, Callable[[str], tuple[Any, ...]]] = {int: integers, float: 
 
 
 def one_value(args: argparse.Namespace, name: str) -> Any:
-    """The single value of a knob; its default if none is given.
-
-    Raises:
-        BadInput: several values.
-    """
+    """The single value of a knob; its default if none is given."""
     value, *others = getattr(args, name) or (TABLE[name].default,)
     if others:
         raise BadInput(f"one configuration has one {name}, got several; try search")
@@ -289,11 +279,7 @@ def one_value(args: argparse.Namespace, name: str) -> Any:
 
 
 def one_switch(args: argparse.Namespace, name: str) -> bool:
-    """The value of a knob where nothing chooses it: on or off.
-
-    Raises:
-        BadInput: several values, or another one.
-    """
+    """The value of a knob where nothing chooses it: on or off."""
     value = one_value(args, name)
     if not isinstance(value, bool):
         raise BadInput(f"{name} is on or off here, got {value}, which a plan of stages decides; try one of them")
@@ -301,11 +287,7 @@ def one_switch(args: argparse.Namespace, name: str) -> bool:
 
 
 def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
-    """The configuration of the arguments.
-
-    Raises:
-        BadInput: several configurations, or one that the model or the cluster does not allow.
-    """
+    """The configuration of the arguments."""
     from autoauto.evaluate.training_orders import default_orders
     from autoauto.space.requests.request import given_knobs
 
@@ -333,14 +315,7 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     return flow.checked(SearchSpace(**values)).cells[0][0]
 
 
-PROFILE_OPTIONS = (
-    "profile",
-    "profile_format",
-    "profile_details",
-    "devices",
-    "device_memory_gib",
-    "link_gb_per_s",
-)
+PROFILE_OPTIONS = ("profile", "profile_format", "profile_details", "devices", "device_memory_gib", "link_gb_per_s")
 """The arguments of a profile and its devices."""
 
 

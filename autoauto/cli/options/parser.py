@@ -41,11 +41,7 @@ class Parser(argparse.ArgumentParser):
         self._words: list[str] = []
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments.
-
-        Raises:
-            BadInput: they are wrong; for an unknown option the message has the nearest one.
-        """
+        """Parse arguments."""
         words = sys.argv[1:] if args is None else list(args)
         if words and words[0].startswith("--") and words[0].partition("=")[0] not in self._option_string_actions:
             raise self.unknown(words[:1])  # argparse would ask for the command that it lacks
@@ -95,8 +91,12 @@ class Parser(argparse.ArgumentParser):
 
             shown = short_help(actions, self._words)
         formatter = self._get_formatter()
-        usage = [self.prog, *_positionals(actions), "[OPTION ...]"]
-        formatter.add_usage(" ".join(usage), [], [])
+        usage = self.prog
+        for action in actions:
+            if not action.option_strings:
+                name = str(action.metavar or action.dest)
+                usage += f" [{name}]" if action.nargs in ("?", "*") else f" {name}"
+        formatter.add_usage(f"{usage} [OPTION ...]", [], [])
         formatter.add_text(self.description)
         for title, of_group in self.sections(shown):
             formatter.start_section(title)
@@ -162,20 +162,10 @@ def _groups() -> dict[str, set[str]]:
 
 
 class _HelpAll(argparse.Action):
-    """Prints the help with all options."""
-
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
         assert isinstance(parser, Parser)
         print(parser.format_help(show_all=True), end="")
         parser.exit()
-
-
-def _positionals(actions: Sequence[argparse.Action]) -> Iterator[str]:
-    """The arguments without an option as they are written in a line of usage."""
-    for action in actions:
-        if not action.option_strings:
-            name = str(action.metavar or action.dest)
-            yield f"[{name}]" if action.nargs in ("?", "*") else name
 
 
 def _one_of(choices: Sequence[object]) -> str:

@@ -32,22 +32,14 @@ def add_server(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def server_of(args: argparse.Namespace) -> Client:
-    """A client of the server that a command names; it prints a line when it waits.
-
-    Raises:
-        BadInput: it is no URL of HTTP.
-    """
+    """A client of the server that a command names; it prints a line when it waits."""
     from autoauto.server.client import connect
 
     return connect(args.server, on_wait=warn)
 
 
 def is_on_server(args: argparse.Namespace) -> bool:
-    """True if a command is for a server: by --server, or by the variable if no database is given.
-
-    Raises:
-        BadInput: both are given.
-    """
+    """True if a command is for a server: by --server, or by the variable if no database is given."""
     if args.server is None or args.storage == DEFAULT_STORAGE:
         return args.server is not None
     if args.server != os.environ.get(SERVER_VARIABLE):
@@ -113,11 +105,7 @@ def network(text: str) -> IPv4Network | IPv6Network:
 
 
 def user_proxy(args: argparse.Namespace) -> UserProxy | None:
-    """The proxy that names users; None without one.
-
-    Raises:
-        BadInput: only one of its options is given.
-    """
+    """The proxy that names users; None without one."""
     from autoauto.server.rest.identity import UserProxy
     from autoauto.server.store.users import Role
 
@@ -129,11 +117,7 @@ def user_proxy(args: argparse.Namespace) -> UserProxy | None:
 
 
 def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """The TLS context of the server's certificate; None without one.
-
-    Raises:
-        BadInput: a file is missing, or is no certificate or key.
-    """
+    """The TLS context of the server's certificate; None without one."""
     import ssl
 
     if (args.tls_cert is None) != (args.tls_key is None):

@@ -12,15 +12,9 @@ from autoauto.space.requests.target_choice import with_target
 from autoauto.space.requests.typical import typical_options
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
-_COMMON = frozenset({"study", "stages", "dry_run", "storage", "study_name", "server", "config"}) | {
-    "to",
-    "output",
-    "check",
-    "explain",
-    "html",
-    "json",
-    "help",
-    "help_all",
+_COMMON = {
+    *("study", "stages", "dry_run", "storage", "study_name", "server", "config", "to", "output", "check", "explain"),
+    *("html", "json", "help", "help_all"),
 }
 """Options of commands that the short help shows beside those of searches."""
 

@@ -47,11 +47,7 @@ def add_study(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_name(storage: str, part: str | None) -> str:
-    """The full name of a study; if only a part of it was given, a line on stderr says which study it is.
-
-    Raises:
-        BadInput: no such study or database, or several studies are meant.
-    """
+    """The full name of a study; if only a part of it was given, a line on stderr says which study it is."""
     from autoauto.study.store.study import find_study
 
     name, why = find_study(storage, part)
@@ -61,11 +57,7 @@ def chosen_name(storage: str, part: str | None) -> str:
 
 
 def requested_study(args: argparse.Namespace) -> Study:
-    """The study that the arguments name.
-
-    Raises:
-        BadInput: no such study or database, or several studies are meant.
-    """
+    """The study that the arguments name."""
     from autoauto.study.store.database import attributes_of
     from autoauto.study.store.study import load_study
 
@@ -99,11 +91,7 @@ def summary_to_report(args: argparse.Namespace, study: Study) -> StudySummary:
 
 
 def require_trials(summary: StudySummary) -> StudySummary:
-    """A study of which there is something to draw.
-
-    Raises:
-        BadInput: it has no finished trial.
-    """
+    """A study of which there is something to draw."""
     if not summary.trials and not summary.failures:
         raise BadInput(
             f"a page needs a finished trial, study {summary.study_name!r} has none; the `autoauto search` that made it "
@@ -147,11 +135,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def executor_maker(args: argparse.Namespace, flow: Flow) -> Callable[[], Executor] | None:
-    """A function that makes the executor of the arguments; None when this process measures.
-
-    Raises:
-        BadInput: there is no such kind of executor.
-    """
+    """A function that makes the executor of the arguments; None when this process measures."""
     if args.executor is not None:
         kind, _, address = args.executor.partition("://")
         if kind != "dask" or not address:
@@ -161,27 +145,19 @@ def executor_maker(args: argparse.Namespace, flow: Flow) -> Callable[[], Executo
                 "with --executor every Dask worker measures a configuration, with --dask all of them together measure "
                 "one; leave one of them out"
             )
-        return partial(_dask_executor, args, flow, f"tcp://{address}")
+        from autoauto.study.execution.dask import DaskExecutor
+
+        return partial(DaskExecutor, f"tcp://{address}", flow.evaluate, bounds_of(args), args.workers)
     if args.workers is None and args.time_limit is None and args.memory_limit is None:
         return None
     return partial(process_executor_of, args, flow)
 
 
 def process_executor_of(args: argparse.Namespace, flow: Flow) -> ProcessExecutor:
-    """Processes of this machine that measure, by default one.
-
-    Raises:
-        BadInput: several would disturb each other's measurements.
-    """
+    """Processes of this machine that measure, by default one."""
     from autoauto.study.search import process_executor
 
     return process_executor(flow, args.workers or 1, bounds_of(args))
-
-
-def _dask_executor(args: argparse.Namespace, flow: Flow, address: str) -> Executor:
-    from autoauto.study.execution.dask import DaskExecutor
-
-    return DaskExecutor(address, flow.evaluate, bounds_of(args), args.workers)
 
 
 def bounds_of(args: argparse.Namespace) -> Bounds:

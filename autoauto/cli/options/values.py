@@ -12,16 +12,13 @@ from autoauto.records.knob import text_by_device
 from autoauto.space.constraint import Constraint
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.objectives import Objectives, parse_objectives
+from autoauto.space.requests.given import knob_values
 
 Choice = TypeVar("Choice", bound=str)
 
 
 def at_most(maximum: int, minimum: int = 1) -> Callable[[str], int]:
-    """A reader of integers from `minimum` to `maximum`, for numbers that size what a command starts or repeats.
-
-    >>> at_most(1_000)("3")
-    3
-    """
+    """A reader of integers from `minimum` to `maximum`, for numbers that size what a command starts or repeats."""
 
     def read(text: str) -> int:
         if not text.isdecimal() or len(text) > 20 or not minimum <= int(text) <= maximum:
@@ -32,15 +29,8 @@ def at_most(maximum: int, minimum: int = 1) -> Callable[[str], int]:
 
 
 def positive_number(text: str) -> float:
-    """Read a number above 0.
-
-    >>> positive_number("2.5")
-    2.5
-    """
-    value = _finite(text)
-    if value is None or value <= 0.0:
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
-    return value
+    """Read a number above 0."""
+    return _number(text, lambda value: value > 0.0, f"must be a number above 0, got {text!r}")
 
 
 def seconds(text: str) -> float:
@@ -50,45 +40,31 @@ def seconds(text: str) -> float:
     (90.0, 300.0, 5400.0)
     """
     number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS_S else (text, "s")
-    value = _finite(number)
-    if value is None or value <= 0.0:
-        raise argparse.ArgumentTypeError(f"must be a time above 0 such as 90, 5m or 2h, got {text!r:.60}")
-    return value * _UNITS_S[unit]
+    refusal = f"must be a time above 0 such as 90, 5m or 2h, got {text!r:.60}"
+    return _number(number, lambda value: value > 0.0, refusal) * _UNITS_S[unit]
 
 
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def not_negative(text: str) -> float:
-    """Read a number from 0.
-
-    >>> not_negative("0")
-    0.0
-    """
-    value = _finite(text)
-    if value is None or value < 0.0:
-        raise argparse.ArgumentTypeError(f"must be a number from 0, got {text!r}")
-    return value
-
-
-def _finite(text: str) -> float | None:
-    """The number that a text is; None for another text, and for what is not finite."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if isfinite(value) else None
+    """Read a number from 0."""
+    return _number(text, lambda value: value >= 0.0, f"must be a number from 0, got {text!r}")
 
 
 def share(text: str) -> float:
-    """Read a number from 0 to below 1.
+    """Read a number from 0 to below 1."""
+    return _number(text, lambda value: 0.0 <= value < 1.0, f"a share must be a number from 0 to below 1, got {text!r}")
 
-    >>> share("0.01")
-    0.01
-    """
-    value = _finite(text)
-    if value is None or not 0.0 <= value < 1.0:
-        raise argparse.ArgumentTypeError(f"a share must be a number from 0 to below 1, got {text!r}")
+
+def _number(text: str, is_allowed: Callable[[float], bool], refusal: str) -> float:
+    """The number that a text is, which must be finite and allowed."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(refusal) from None
+    if not (isfinite(value) and is_allowed(value)):
+        raise argparse.ArgumentTypeError(refusal)
     return value
 
 
@@ -214,8 +190,6 @@ def configuration_text(text: str) -> str:
     >>> configuration_text("n_ipu=2,batch_size=8")
     'n_ipu=2,batch_size=8'
     """
-    from autoauto.space.requests.given import knob_values
-
     try:
         knob_values(text)
     except BadInput as error:

@@ -1,4 +1,4 @@
-"""What commands print of a configuration that generates text: `describe_generation`, `generation_line`."""
+"""What commands print of a configuration that generates text, and of requests that arrive at times of their own."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.output.traffic import describe_load, describe_traffic
+from autoauto.cli.output.lines import show
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.options import DeviceType
 from autoauto.records.costs.profile import RESERVE
+from autoauto.records.costs.rate_curve import RateCurves
+from autoauto.records.costs.traffic.percentiles import PERCENTS
 from autoauto.records.target import RunsServers
 from autoauto.records.units import GIB, MIB
+from autoauto.report.bounds import bounds_of
+from autoauto.report.wording import prefill_text, time_between_text, time_text
 from autoauto.space.modes.generation import Generation
-from autoauto.space.numbers import QUANTITIES, Result, TokenResult
+from autoauto.space.numbers import QUANTITIES, TIMES_OF_REQUESTS, Result, TokenResult
 from autoauto.space.trial import Trial
 
 if TYPE_CHECKING:
@@ -56,8 +60,6 @@ def describe_engines(summary: StudySummary) -> dict[str, Any]:
 
     As plain values; nothing without any of them.
     """
-    from autoauto.report.bounds import bounds_of
-
     described: dict[str, Any] = {}
     if facts := bounds_of(summary):
         described["bounds"] = [fact._asdict() for fact in facts]
@@ -115,8 +117,6 @@ def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ())
     """The commands that start servers of a configuration on this machine, word by word; empty for other targets.
 
     Args:
-        flow: of the search.
-        best: the configuration.
         numbers: of its replicas; None for one that stands alone. By default all servers of the configuration.
     """
     knobs, target = best.knobs, flow.target
@@ -126,16 +126,6 @@ def server_commands(flow: Flow, best: Trial, numbers: Sequence[int | None] = ())
     if not numbers:
         numbers = [None] if knobs.replicas == 1 else range(knobs.replicas)
     return tuple(target.command(knobs.session, knobs.batch_size, requests, number) for number in numbers)
-
-
-def describe_commands(flow: Flow, best: Trial) -> dict[str, Any]:
-    """The commands that start servers, as plain values: `command` for a single one, `commands` for several."""
-    alone = server_commands(flow, best, [None])
-    if not alone:
-        return {}
-    if best.knobs.replicas == 1:
-        return {"command": alone[0]}
-    return {"command": alone[0], "commands": server_commands(flow, best)}
 
 
 def _intervals(tokens: TokenResult) -> dict[str, tuple[float | None, float | None]]:
@@ -153,8 +143,6 @@ def _intervals(tokens: TokenResult) -> dict[str, tuple[float | None, float | Non
 
 def generation_line(trial: Trial) -> str:
     """Latencies with the intervals of our error, and memory, in a line; empty in other modes."""
-    from autoauto.report.wording import prefill_text, time_between_text, time_text
-
     tokens = trial.result.of_mode
     if not isinstance(tokens, TokenResult):
         return ""
@@ -167,3 +155,54 @@ def generation_line(trial: Trial) -> str:
         cache = f"{tokens.kv_cache_bytes / MIB:,.1f} MiB in every server"
     line = f"TTFT {ttft}, {then}, a request {time_text(trial.latency_s)}; KV cache of {cache}"
     return line if tokens.prefill_busy_share is None else f"{line}; prefill of {prefill_text(trial)}"
+
+
+def describe_traffic(trial: Trial) -> dict[str, Any]:
+    """Percentiles and loads as plain values; nothing where no arrivals were simulated."""
+    load = trial.result.load
+    if load is None:
+        return {}
+    from autoauto.report.tables.serving import percentiles_of
+
+    traffic: dict[str, Any] = asdict(load)
+    for name in TIMES_OF_REQUESTS:
+        traffic[f"{name}_s"] = percentiles_of(trial, name)
+    return {"traffic": traffic | {"is_overloaded": bool(load.queue_growth_per_s)}}
+
+
+def describe_load(trial: Trial, curves: RateCurves | None = None) -> dict[str, Any]:
+    """The limit under requests that arrive, as `explain` has it beside the limits of stages; empty without arrivals."""
+    if trial.result.load is None:
+        return {}
+    from autoauto.report.tables.traffic import load_facts
+
+    facts = [fact._asdict() for fact in load_facts(trial, curves)]
+    return {"binds": facts} if facts else {}
+
+
+def show_traffic(trial: Trial) -> None:
+    """Print percentiles as a table, then loads and what binds in lines; nothing where no arrivals were simulated."""
+    load = trial.result.load
+    if load is None:
+        return
+    from autoauto.report.tables.serving import percentiles_of
+    from autoauto.report.tables.table import Column, Table
+    from autoauto.report.tables.traffic import load_facts
+
+    rows = []
+    for name, title in TIMES_OF_REQUESTS.items():
+        if known := percentiles_of(trial, name):
+            rows.append((title, *map(time_text, known.values())))
+    columns = [Column(head) for head in ("", *PERCENTS)]
+    show("", Table(f"{load.rate_per_s:.4g} requests a second arrive, simulated", tuple(columns), tuple(rows)))
+    show(
+        f"replicas compute {load.busy_share:.0%} of the time; {load.kv_share:.0%} of their KV caches is held and "
+        f"{load.n_waiting:.3g} requests wait, in the mean; {load.n_preempted:,} times a sequence was taken back"
+    )
+    for fact in load_facts(trial):
+        show(f"{fact.headline} binds: {fact.text}")
+    if load.queue_growth_per_s:
+        show(
+            f"too much: the queue grows by {load.queue_growth_per_s:.3g} requests a second, so these times grow for as "
+            "long as requests come"
+        )

@@ -1,4 +1,4 @@
-"""What commands write: lines, `print_line`, warnings, `warn`, and JSON instead of tables, `add_json`, `print_json`."""
+"""What commands write: lines, `print_line`, tables, `show`, warnings, `warn`, and JSON instead, `print_json`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,33 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autoauto.report.style import assumed_text, printable
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from autoauto.report.tables.table import Table
 
 
 def print_line(text: str) -> None:
     """Print text on stdout; long lines are not broken at the width of the terminal."""
     print(printable(text), flush=True)
+
+
+def show(*parts: Table | str | Text) -> None:
+    """Print tables and lines of text below each other; the library that draws tables is imported for them only."""
+    from autoauto.report.tables.table import show
+
+    show(*parts)
+
+
+def show_command(what: str, command: str) -> None:
+    """Print what a command does and the command, so that one can copy it from a terminal."""
+    from autoauto.report.tables.table import show_command
+
+    show_command(what, command)
 
 
 def warn(message: str) -> None:

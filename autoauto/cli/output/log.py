@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.lines import warn
+from autoauto.report.text import progress_bar, search_bar
+from autoauto.report.wording import headline
 from autoauto.space.objectives import Method
 from autoauto.space.table import own_values, speed_values
 from autoauto.space.trial import SearchActivity
@@ -19,19 +21,6 @@ from autoauto.space.trial import SearchActivity
 if TYPE_CHECKING:
     from autoauto.space.trial import Trial
     from autoauto.study.run import SearchProgress
-
-
-class Log(Protocol):
-    """Shows or writes the progress of a search."""
-
-    def progress(self, now: SearchProgress) -> None:
-        """Show where the search stands."""
-
-    def trial(self, trial: Trial) -> None:
-        """Show a finished trial."""
-
-    def verification(self, done: int, total: int) -> None:
-        """Show how many measurements of the verification are done, of how many."""
 
 
 def add_log(parser: argparse.ArgumentParser, default_text: str) -> None:
@@ -44,10 +33,10 @@ def add_log(parser: argparse.ArgumentParser, default_text: str) -> None:
 
 
 @contextmanager
-def open_log(log: str | None, method: str) -> Iterator[Log]:
+def open_log(log: str | None, method: str) -> Iterator[_Events | _Bars]:
     """Show a search by `method` on stderr until the block ends."""
     if log == "json":
-        yield JsonLog("cells" if method == Method.GUIDED else "tries")
+        yield _Events("cells" if method == Method.GUIDED else "tries")
         return
     with ExitStack() as bars:
         yield _Bars(bars)
@@ -57,8 +46,6 @@ class _Bars:
     """One bar for the search, which another one replaces during the verification."""
 
     def __init__(self, bars: ExitStack) -> None:
-        from autoauto.report.text import search_bar
-
         self._bars, self._show_search = bars, bars.enter_context(search_bar())
         self._show_verification: Callable[[int, int], None] | None = None
         self._has_shown_first = False
@@ -71,15 +58,12 @@ class _Bars:
         """Print the first that real devices measured: the model as one would run it without a search."""
         if trial.result.ends is None or self._has_shown_first:
             return
-        from autoauto.report.wording import headline
 
         self._has_shown_first = True
         warn(f"measured so far: {headline(trial, None)}, batch size {trial.knobs.batch_size}; the search goes on")
 
     def verification(self, done: int, total: int) -> None:
         if self._show_verification is None:
-            from autoauto.report.text import progress_bar
-
             self._bars.close()
             self._show_verification = self._bars.enter_context(progress_bar("measuring again", "measurements"))
         self._show_verification(done, total)
@@ -98,7 +82,7 @@ def waits_for(now: SearchProgress) -> str:
     return f"{session}, {stages}{knobs.replicas} x {n_cores} cores at batch {knobs.batch_size}"
 
 
-class JsonLog:
+class _Events:
     """Writes the progress of a search as events."""
 
     def __init__(self, unit: str) -> None:
@@ -107,7 +91,6 @@ class JsonLog:
         self._best: Trial | None = None
 
     def progress(self, now: SearchProgress) -> None:
-        """Write a new phase, a new best, and where the search stands."""
         if now.activity != self._phase:
             self._phase = now.activity
             write_event("phase", phase=now.activity)
@@ -119,11 +102,9 @@ class JsonLog:
         write_event("progress", phase=now.activity, **counts, n_measured=now.n_measured, left_s=left_s)
 
     def trial(self, trial: Trial) -> None:
-        """Write a finished trial."""
         write_event("trial", **trial_event(trial))
 
     def verification(self, done: int, total: int) -> None:
-        """Write how many measurements of the verification are done."""
         phase = SearchActivity.VERIFYING
         if self._phase != phase:
             self._phase = phase

@@ -7,14 +7,20 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import describe_busy, print_busy
-from autoauto.cli.output.generation import describe_devices, describe_generation, generation_line
-from autoauto.cli.output.lines import print_assumed, print_json, print_line, warn
-from autoauto.cli.output.traffic import describe_load, show_traffic
+from autoauto.cli.output.generation import (
+    describe_devices,
+    describe_generation,
+    describe_load,
+    generation_line,
+    show_traffic,
+)
+from autoauto.cli.output.lines import print_assumed, print_json, print_line, show, warn
 from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
 from autoauto.records.units import format_rate
+from autoauto.report.wording import duration, energy_text, headline, price_text, unit_of
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import Result
 from autoauto.space.table import flat
@@ -25,7 +31,6 @@ if TYPE_CHECKING:
     from autoauto.records.plans.plan import Plan
     from autoauto.records.plans.timeline import Run, Timeline
     from autoauto.space.knobs import Knobs
-    from autoauto.space.trial import Trial
 
 
 def show_plan(
@@ -34,9 +39,6 @@ def show_plan(
     """Print a plan and its throughput; when devices ran it, also what they measured.
 
     Args:
-        args: of the command.
-        flow, knobs: the configuration.
-        plan: its stages.
         origin: of the numbers.
         run: the measurement of the plan; None when it was not measured.
 
@@ -74,10 +76,7 @@ def show_plan(
 
 
 def _show_stages(flow: Flow, knobs: Knobs, plan: Plan, origin: Origin, timeline: Timeline | None) -> None:
-    """Print the stages of a plan, and the parts of a step of training."""
     from autoauto.report.tables.plans import parts_tables, step_parts_text
-    from autoauto.report.tables.table import show
-    from autoauto.report.wording import duration
 
     clock_hz = flow.setting.shown_clock_hz
     print_busy(flow)
@@ -89,9 +88,7 @@ def _show_stages(flow: Flow, knobs: Knobs, plan: Plan, origin: Origin, timeline:
 
 
 def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
-    """Print what devices measured."""
     from autoauto.report.tables.compare import run_table
-    from autoauto.report.tables.table import show
 
     show("", run_table(run, origin))
     latency_s = run.latency_cycles / flow.cluster.clock_hz
@@ -103,8 +100,6 @@ def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
 
 def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, generated: Trial | None) -> None:
     """Print the throughput, latencies where text is generated, and what the devices cost."""
-    from autoauto.report.wording import energy_text, headline, price_text, unit_of
-
     speed = f"throughput: {format_rate(result.samples_per_s)} {unit_of([knobs])}, {origin}"
     if generated is not None:
         speed = headline(generated, origin)
@@ -112,6 +107,11 @@ def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, genera
     if generated is not None:
         print_line(generation_line(generated))
         show_traffic(generated)
+    show_price(result, knobs)
+
+
+def show_price(result: Result, knobs: Knobs) -> None:
+    """Print the cost of samples and their energy, if prices are known."""
     if cost := price_text(result, knobs.mode.sample):
         print_line("; ".join(filter(None, (cost, energy_text(result, knobs.mode.sample)))))
 
@@ -143,28 +143,23 @@ def show_infeasible(args: argparse.Namespace, failure: DoesNotFit) -> int:
 
 def warn_unbounded(flow: Flow, knobs: Knobs) -> None:
     """Warn on stderr of layers that no plan within the memory proportion exists for; Poplar has such a warning too."""
-    names = _unbounded(flow, knobs)
-    if names:
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        warn(
-            f"no plan of {names[0]}{more} meets memory proportion {knobs.session.values['memory_proportion']}, so the "
-            "bound was dropped there; try a larger --memory-proportion or a smaller --batch-size"
-        )
-
-
-def _unbounded(flow: Flow, knobs: Knobs) -> list[str]:
-    """The layers with a product that does not meet the bound on temporary memory."""
     from autoauto.targets.ipu.target import IpuTarget, operator_costs
 
     if not isinstance(flow.target, IpuTarget):
-        return []
+        return
     names: dict[str, None] = {}
     for kind in flow.plans.kinds:
         options, layers = flow.options(knobs), LayerRange(0, len(flow.graph))
         costs = operator_costs(flow.graph, layers, kind.setting.device(options), options, flow.target.settings)
         named = zip(flow.setting.names, costs, strict=True)
         names |= dict.fromkeys(name for name, cost in named if not cost.within_bound)
-    return list(names)
+    if names:
+        first, *others = names
+        more = f" and {len(others)} more" if others else ""
+        warn(
+            f"no plan of {first}{more} meets memory proportion {knobs.session.values['memory_proportion']}, so the "
+            "bound was dropped there; try a larger --memory-proportion or a smaller --batch-size"
+        )
 
 
 def _describe(flow: Flow, knobs: Knobs, plan: Plan, samples_per_s: float, timeline: Timeline | None) -> dict[str, Any]:
@@ -225,7 +220,6 @@ def describe_phases(plan: PhasedPlan) -> dict[str, Any]:
 
 
 def _describe_run(run: Run) -> dict[str, Any]:
-    """The measurements of devices as plain values."""
     described: dict[str, Any] = {
         "period_cycles": run.period_cycles,
         "latency_cycles": run.latency_cycles,

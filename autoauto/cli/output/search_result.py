@@ -7,33 +7,28 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import print_busy
-from autoauto.cli.output.generation import (
-    describe_commands,
-    describe_devices,
-    describe_engines,
-    describe_generation,
-    server_commands,
-)
-from autoauto.cli.output.lines import print_line
+from autoauto.cli.output.generation import describe_devices, describe_engines, describe_generation, server_commands
+from autoauto.cli.output.lines import print_line, show, show_command
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
+from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import format_rate
+from autoauto.report.bounds import bounds_of
+from autoauto.report.style import assumed_text
+from autoauto.report.wording import answer_line, measured_ratio, origin_of, outside_text, tie_text
+from autoauto.space.objectives import Objectives
+from autoauto.space.study_summary import POOLS, Comparison, KnobChoice, StudySummary
 from autoauto.space.table import own_values, speed_values
+from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial, numbers_of
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
-    from autoauto.records.plans.timeline import Timeline
-    from autoauto.space.objectives import Objectives
-    from autoauto.space.study_summary import Comparison, KnobChoice, StudySummary, UsersPoint
-    from autoauto.space.trial import Cell, Counts, ExpectedCell, Trial
     from autoauto.study.run import SearchResult
 
 
 def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objectives: Objectives) -> None:
     """Print what a search has found: its best configuration, or its Pareto front, and comparisons with others."""
-    from autoauto.report.tables.table import show_command
-
     print_busy(flow)
     if result.best is not None:
         show_uses_of(summary, flow.setting.needs(result.best.knobs.session))
@@ -41,7 +36,12 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
         show_engines(summary)
         show_best(result.best, result.counts, result.cells, origin, flow.setting.names, clock_hz)
         show_comparisons(summary)
-        show_even_layout(flow, result.best)
+        # What the winner of training gives with as many blocks on each device; 0 where it does not fit.
+        even = flow.even_samples_per_s(result.best.knobs)
+        if 0 < even < result.best.samples_per_s:
+            gain = f"own cuts give {result.best.samples_per_s / even - 1:.1%} more"
+            print_line(f"as many blocks on each device: {format_rate(even)} samples/s, {origin}; {gain}")
+            print_line("by the model alone: no measurement supports that gain")
         for command in server_commands(flow, result.best):
             show_command("start it", shlex.join(command))
     elif result.front:
@@ -49,18 +49,6 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
     else:
         show_engines(summary)
     show_outside(summary)
-
-
-def show_even_layout(flow: Flow, best: Trial) -> None:
-    """Print what the winner of training gives with as many blocks on each device, if that fits and is slower."""
-    even = flow.even_samples_per_s(best.knobs)  # 0 where it does not fit
-    if 0 < even < best.samples_per_s:
-        gain = best.samples_per_s / even - 1
-        print_line(
-            f"as many blocks on each device: {format_rate(even)} samples/s, {flow.traits.origin}; own cuts give "
-            f"{gain:.1%} more"
-        )
-        print_line("by the model alone: no measurement supports that gain")
 
 
 def show_best(
@@ -74,15 +62,11 @@ def show_best(
     """Print the best configuration and its stages; after a search for training also what fits in which cell.
 
     Args:
-        best: the best trial.
-        counts: how far the search went.
         cells: of the search; the schedules of training differ in memory.
-        origin: of the measured numbers.
         names: of the layers; None when they are not known.
         clock_hz: of the cycles, where time is shown instead.
     """
     from autoauto.report.tables.plans import parts_tables
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import best_table, what_fits_table
 
     show(best_table(best, counts, origin, clock_hz))
@@ -94,33 +78,14 @@ def show_best(
 
 def show_front(front: Sequence[Trial], counts: Counts, objectives: Objectives, origin: Origin) -> None:
     """Print the Pareto front: no configuration of it is better in one objective without being worse in another."""
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import front_table
 
     show(front_table(front, objectives, counts, origin))
 
 
-def show_uses(winner: Trial, comparisons: Sequence[Comparison], origin: Origin, needs: str = "") -> None:
-    """Print how many devices the winner uses, and what simple uses of the cluster give.
-
-    Args:
-        winner: a trial.
-        comparisons: of the winner with others.
-        origin: of the winner's throughput.
-        needs: what the winner needs besides the model.
-    """
-    from autoauto.report.wording import headline
-
-    print_line("; ".join(filter(None, (headline(winner, origin), needs))))
-    _show_table_of_uses(comparisons, origin)
-
-
 def show_uses_of(summary: StudySummary, needs: str = "") -> None:
-    """Print what `show_uses` prints, of the winner of a stored study."""
-    from autoauto.report.bounds import bounds_of
+    """Print how many devices the winner of a study uses, and what simple uses of the cluster give."""
     from autoauto.report.tables.traffic import load_facts
-    from autoauto.report.wording import answer_line, origin_of, tie_text
-    from autoauto.space.study_summary import POOLS
     from autoauto.study.analysis.comparisons import study_comparisons
 
     print_line("; ".join(filter(None, (answer_line(summary), needs))))
@@ -135,12 +100,12 @@ def show_uses_of(summary: StudySummary, needs: str = "") -> None:
             print_line(f"{ties}, {Origin.ESTIMATED}")
     if POOLS in summary.attributes:
         print_line(summary.attributes[POOLS])
-    _show_table_of_uses(study_comparisons(summary), origin_of(summary))
+    show_table_of_uses(study_comparisons(summary), origin_of(summary))
 
 
-def _show_table_of_uses(comparisons: Sequence[Comparison], origin: Origin) -> None:
+def show_table_of_uses(comparisons: Sequence[Comparison], origin: Origin) -> None:
+    """Print what simple uses of the cluster give beside a winner, whose throughput is of `origin`."""
     from autoauto.report.tables.study import uses_table
-    from autoauto.report.tables.table import show
 
     table = uses_table(comparisons, origin)
     show("")
@@ -151,7 +116,6 @@ def _show_table_of_uses(comparisons: Sequence[Comparison], origin: Origin) -> No
 def show_engines(summary: StudySummary) -> None:
     """Print how few devices suffice, the highest rates of arrivals, and what was measured on engines."""
     from autoauto.report.tables.serving import measurement_lines, measurements_table, ratios_table, sizing_table
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.traffic import rates_table
 
     if rates := rates_table(summary.rate_curves):
@@ -165,7 +129,6 @@ def show_engines(summary: StudySummary) -> None:
 def show_comparisons(summary: StudySummary) -> None:
     """Print the winner of a study against others; of the simple uses in `show_uses` only the best is repeated."""
     from autoauto.report.tables.study import comparisons_table
-    from autoauto.report.tables.table import show
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 
     show("", comparisons_table(summary, with_best_use(study_comparisons(summary))))
@@ -174,7 +137,6 @@ def show_comparisons(summary: StudySummary) -> None:
 def show_choices(summary: StudySummary) -> None:
     """Print what other values of the winner's knobs would give, where that was forecast."""
     from autoauto.report.tables.study import choices_table
-    from autoauto.report.tables.table import show
 
     table = choices_table(summary)
     if table is not None:
@@ -183,9 +145,6 @@ def show_choices(summary: StudySummary) -> None:
 
 def show_outside(summary: StudySummary) -> None:
     """Print how many trials of the study its answer leaves out, and what one should know about its numbers, if any."""
-    from autoauto.report.style import assumed_text
-    from autoauto.report.wording import outside_text
-
     for text in (outside_text(summary), assumed_text(summary.notes)):
         if text:
             print(text)
@@ -205,7 +164,10 @@ def describe_result(result: SearchResult, storage: str | None, flow: Flow | None
     elif result.front:
         described["front"] = list(map(describe_best, result.front))
     if summary is not None and summary.users_front:
-        described["users_front"] = [_describe_point(point) for point in summary.users_front]
+        described["users_front"] = []
+        for point in summary.users_front:  # none beats it in what a GPU gives and a user gets
+            speeds = {"tokens_per_s_per_device": point.of_gpu, "tokens_per_s_per_user": point.of_user}
+            described["users_front"].append({**point.knobs.values, **speeds})
     described |= result.counts._asdict()
     described["assumed"] = list(summary.notes) if summary else []
     described["study_name"] = result.study_name
@@ -217,20 +179,18 @@ def describe_result(result: SearchResult, storage: str | None, flow: Flow | None
 
 def _describe_start(result: SearchResult, best: Trial, flow: Flow | None) -> dict[str, Any]:
     """The commands of the best's servers and the number of measured configurations; empty if no servers are started."""
-    started = describe_commands(flow, best) if flow else {}
-    if started:
+    started: dict[str, Any] = {}
+    alone = server_commands(flow, best, [None]) if flow else ()
+    if flow and alone:
+        started["command"] = alone[0]
+        if best.knobs.replicas > 1:
+            started["commands"] = server_commands(flow, best)
         started["n_measured"] = result.counts.n_measured
     record = result.summary.engine_measurements if result.summary else None
     if record is not None and record.best is not None:
         commands = [each._asdict() for each in record.best.commands]
         started |= {"origin": Origin.MEASURED, "commands": commands, "n_measured": record.n_measured}
     return started
-
-
-def _describe_point(point: UsersPoint) -> dict[str, Any]:
-    """A configuration that none beats in what a GPU gives and a user gets, as plain values."""
-    speeds = {"tokens_per_s_per_device": point.of_gpu, "tokens_per_s_per_user": point.of_user}
-    return {**point.knobs.values, **speeds}
 
 
 def describe_cell(cell: Cell) -> dict[str, Any]:
@@ -272,8 +232,6 @@ def describe_speed(trial: Trial) -> dict[str, Any]:
 
 def describe_best(best: Trial) -> dict[str, Any]:
     """The best trial as plain values."""
-    from autoauto.space.trial import numbers_of
-
     described = {
         **own_values(best.knobs),
         **describe_speed(best),
@@ -290,8 +248,6 @@ def describe_best(best: Trial) -> dict[str, Any]:
 
 def describe_comparisons(summary: StudySummary) -> dict[str, Any]:
     """The winner against others, the verification turn by turn, and how many trials lie outside, as plain values."""
-    from autoauto.report.wording import origin_of
-    from autoauto.space.study_summary import POOLS
     from autoauto.study.analysis.comparisons import study_comparisons
 
     origin = origin_of(summary)
@@ -326,9 +282,6 @@ def _describe_comparison(comparison: Comparison, origin: Origin) -> dict[str, An
 
 
 def _describe_choice(summary: StudySummary, choice: KnobChoice) -> dict[str, Any]:
-    """Another value of a knob as plain values."""
-    from autoauto.report.wording import measured_ratio
-
     return {
         **choice._asdict(),
         "knobs": own_values(choice.knobs),

@@ -15,7 +15,6 @@ from autoauto.server.mcp.tools import TOOLS, Tool
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
     from mcp.types import CallToolResult
-    from mcp.types import Tool as ToolDescription
 
 _INSTRUCTIONS = (
     "Find the configuration of a cluster of devices with the highest throughput for a model: `search` asks, `wait` has "
@@ -25,12 +24,7 @@ _INSTRUCTIONS = (
 
 
 def serve_tools(client: Client, log: Callable[[str], None]) -> None:
-    """Answer a client of the protocol until it closes stdin.
-
-    Args:
-        client: of a server of searches.
-        log: is called with a line about what went wrong here.
-    """
+    """Answer a client of the protocol until it closes stdin."""
     import anyio
     from mcp.server.stdio import stdio_server
 
@@ -51,7 +45,12 @@ def tool_server(client: Client, log: Callable[[str], None]) -> Server[Any]:
     tools = {tool.name: tool for tool in TOOLS}
 
     async def list_tools(_context: Any, _parameters: Any) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_listed(tool) for tool in TOOLS])
+        listed = []
+        for tool in TOOLS:
+            hints = types.ToolAnnotations(read_only_hint=tool.is_read_only, destructive_hint=False)
+            name, about = tool.name, tool.description
+            listed.append(types.Tool(name=name, description=about, input_schema=tool.schema, annotations=hints))
+        return types.ListToolsResult(tools=listed)
 
     async def call_tool(context: Any, parameters: types.CallToolRequestParams) -> types.CallToolResult:
         tool = tools.get(parameters.name)
@@ -87,13 +86,6 @@ async def _called(tool: Tool, client: Client, given: dict[str, Any], context: An
 
     call = partial(tool.call, client, given, report)
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
-
-
-def _listed(tool: Tool) -> ToolDescription:
-    from mcp import types
-
-    hints = types.ToolAnnotations(read_only_hint=tool.is_read_only, destructive_hint=False)
-    return types.Tool(name=tool.name, description=tool.description, input_schema=tool.schema, annotations=hints)
 
 
 def _failed(message: str) -> CallToolResult:

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from autoauto.graph.decoders.huggingface import bundled_names
 from autoauto.records.errors import BadInput
+from autoauto.records.installation import builtin_models
 from autoauto.report.style import difference_percent
 from autoauto.server.client import ENDED, POLL_S, Client, Refused, ServerSearch
 from autoauto.server.mcp.arguments import (
@@ -28,6 +30,7 @@ from autoauto.server.mcp.arguments import (
 )
 from autoauto.space.numbers import NUMBERS
 from autoauto.space.table import TABLE
+from autoauto.targets.clusters import builtin_clusters
 
 ID_LENGTH = 20
 Result = dict[str, Any]
@@ -39,18 +42,19 @@ class Tool(NamedTuple):
     """A tool of the protocol.
 
     Attributes:
-        name: by which clients call it.
-        description: what a client reads before it chooses.
-        arguments: their type.
-        run: calls the server.
+        run: calls the server; its docstring is the description.
         is_read_only: true if it changes nothing, neither at the server nor on this machine.
     """
 
     name: str
-    description: str
     arguments: type[msgspec.Struct]
     run: Callable[[Client, Any, Progress], Result]
     is_read_only: bool = True
+
+    @property
+    def description(self) -> str:
+        """What a client reads before it chooses."""
+        return " ".join(str(self.run.__doc__).split())
 
     @property
     def schema(self) -> Result:
@@ -75,23 +79,23 @@ class Tool(NamedTuple):
 
 
 def _search(client: Client, asked: SearchArguments, _: Progress) -> Result:
+    """Ask for the configuration of a whole cluster with the highest throughput (or another objective) for a model.
+    Returns at once with an id; an equal request that was answered before has its answer at once.
+    """
     options = dict(asked.options)
     for name in ("cluster", "model", "space"):
         if name in options:
             raise BadInput(f"{name} has an argument of its own, got it among options; leave it out there")
-    if asked.target is not None:
-        options["target"] = asked.target
-    if asked.objective is not None:
-        options["objective"] = asked.objective
+    given = {"target": asked.target, "objective": asked.objective, "time_budget": asked.time_budget_s}
+    options |= {name: value for name, value in given.items() if value is not None}
     if asked.constraints:
         options["constraints"] = asked.constraints
-    if asked.time_budget_s is not None:
-        options["time_budget"] = asked.time_budget_s
     search = client.search(asked.model, asked.cluster, asked.space, **options)
     return _described(client, search.read()) | {"next": "call wait with this id"}
 
 
 def _wait(client: Client, asked: WaitArguments, progress: Progress) -> Result:
+    """Wait until a search has ended, and return its state, its best configuration and its answer in words."""
     search = _named(client, asked.search_id)
     give_up_s = monotonic() + asked.seconds
     while True:
@@ -105,11 +109,13 @@ def _wait(client: Client, asked: WaitArguments, progress: Progress) -> Result:
 
 
 def _explain(client: Client, asked: OneSearch, _: Progress) -> Result:
+    """Why the best configuration of a search won, what limits it, and what every other combination lacks."""
     search = _named(client, asked.search_id)
     return {"id": search.id, "explanation": search.explain()}
 
 
 def _compare(client: Client, asked: CompareArguments, _: Progress) -> Result:
+    """Two searches side by side: the numbers of their best configurations, and the knobs that differ."""
     first = _named(client, asked.first).read()
     second = _named(client, asked.second).read()
     numbers = []
@@ -131,11 +137,13 @@ def _compare(client: Client, asked: CompareArguments, _: Progress) -> Result:
 
 
 def _compared(name: str, first: Mapping[str, Any], second: Mapping[str, Any]) -> Result:
-    """A knob or a number of the best of two searches; None where one has none."""
     return {"name": name, "first": (first["best"] or {}).get(name), "second": (second["best"] or {}).get(name)}
 
 
 def _export(client: Client, asked: ExportArguments, _: Progress) -> Result:
+    """Write the best configuration of a search as files of another runtime (launch commands, Compose files, stages of a
+    model) into a folder of this machine.
+    """
     search = _named(client, asked.search_id)
     folder = Path(asked.folder).expanduser()
     search.export(asked.to, folder)
@@ -148,17 +156,17 @@ def _export(client: Client, asked: ExportArguments, _: Progress) -> Result:
 
 
 def _stop(client: Client, asked: OneSearch, _: Progress) -> Result:
+    """End a search that runs, with its best so far."""
     return _described(client, _named(client, asked.search_id).stop())
 
 
 def _list_searches(client: Client, asked: ListArguments, _: Progress) -> Result:
+    """The newest searches that you may see, with their best."""
     return {"searches": [_described(client, each) for each in islice(client.searches(), asked.limit)]}
 
 
 def _list_models(client: Client, _arguments: NoArguments, _: Progress) -> Result:
-    from autoauto.graph.decoders.huggingface import bundled_names
-    from autoauto.records.installation import builtin_models
-
+    """Names of models that a search takes, and files that you uploaded."""
     try:
         uploads = [{"name": each["name"], "model": each["model"]} for each in client.models()]
     except Refused:  # a reader has none
@@ -167,17 +175,11 @@ def _list_models(client: Client, _arguments: NoArguments, _: Progress) -> Result
 
 
 def _list_clusters(_client: Client, _arguments: NoArguments, _: Progress) -> Result:
-    from autoauto.targets.clusters import builtin_clusters
-
+    """Names of clusters that a search takes."""
     return {"clusters": [*builtin_clusters()]}
 
 
 def _named(client: Client, part: str) -> ServerSearch:
-    """The search whose id begins so.
-
-    Raises:
-        BadInput: there is none, or several are meant.
-    """
     if len(part) == ID_LENGTH and part.isalnum():
         return ServerSearch(client, part)
     ids = [each["id"] for each in client.searches() if each["id"].startswith(part)]
@@ -209,7 +211,6 @@ def _described(client: Client, search: Mapping[str, Any]) -> Result:
 
 
 def _best(search: Mapping[str, Any]) -> Result | None:
-    """The knobs and numbers of the best that have a value."""
     if not search["best"]:
         return None
     names = {"n_devices", *TABLE, *(number.name for number in NUMBERS)}
@@ -224,43 +225,14 @@ def _line(search: Mapping[str, Any]) -> str:
 
 
 TOOLS = (
-    Tool(
-        "search",
-        "Ask for the configuration of a whole cluster with the highest throughput (or another objective) for a model. "
-        "Returns at once with an id; an equal request that was answered before has its answer at once.",
-        SearchArguments,
-        _search,
-        is_read_only=False,
-    ),
-    Tool(
-        "wait",
-        "Wait until a search has ended, and return its state, its best configuration and its answer in words.",
-        WaitArguments,
-        _wait,
-    ),
-    Tool(
-        "explain",
-        "Why the best configuration of a search won, what limits it, and what every other combination lacks.",
-        OneSearch,
-        _explain,
-    ),
-    Tool(
-        "compare",
-        "Two searches side by side: the numbers of their best configurations, and the knobs that differ.",
-        CompareArguments,
-        _compare,
-    ),
-    Tool(
-        "export",
-        "Write the best configuration of a search as files of another runtime (launch commands, Compose files, stages "
-        "of a model) into a folder of this machine.",
-        ExportArguments,
-        _export,
-        is_read_only=False,
-    ),
-    Tool("stop", "End a search that runs, with its best so far.", OneSearch, _stop, is_read_only=False),
-    Tool("list_searches", "The newest searches that you may see, with their best.", ListArguments, _list_searches),
-    Tool("list_models", "Names of models that a search takes, and files that you uploaded.", NoArguments, _list_models),
-    Tool("list_clusters", "Names of clusters that a search takes.", NoArguments, _list_clusters),
+    Tool("search", SearchArguments, _search, is_read_only=False),
+    Tool("wait", WaitArguments, _wait),
+    Tool("explain", OneSearch, _explain),
+    Tool("compare", CompareArguments, _compare),
+    Tool("export", ExportArguments, _export, is_read_only=False),
+    Tool("stop", OneSearch, _stop, is_read_only=False),
+    Tool("list_searches", ListArguments, _list_searches),
+    Tool("list_models", NoArguments, _list_models),
+    Tool("list_clusters", NoArguments, _list_clusters),
 )
 """All tools."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from pathlib import Path
 
-from autoauto.report.html import section
+from autoauto.report.charts.svg import STYLE
+from autoauto.report.html import SCRIPT, section
 from autoauto.report.style import tag
 from autoauto.server.call import Answer, Call, Service
 from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, form_values, summary
-from autoauto.server.pages.frame import card, html, page, script, style_sheet
+from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.session import LOGIN, path_after_login, set_cookie
 from autoauto.server.store.users import user_of
+
+_HERE = Path(__file__).parent
 
 _HINT = "as `autoauto server token create NAME` prints it; this browser keeps it until it is closed, or you log out"
 _FIELDS = (
@@ -21,21 +25,23 @@ _FIELDS = (
 
 def styles(service: Service, call: Call) -> Answer:
     """The style sheet of the pages."""
-    return Answer(200, None, raw=(style_sheet(), "text/css; charset=utf-8"))
+    own = STYLE.read_bytes() + (_HERE / "pages.css").read_bytes()  # of the report, and of forms
+    return Answer(200, None, raw=(own, "text/css; charset=utf-8"))
 
 
 def scripts(service: Service, call: Call) -> Answer:
     """The script of the pages."""
-    return Answer(200, None, raw=(script(), "text/javascript; charset=utf-8"))
+    own = SCRIPT.read_bytes() + (_HERE / "pages.js").read_bytes()  # of the report, and what refreshes a page
+    return Answer(200, None, raw=(own, "text/javascript; charset=utf-8"))
 
 
 def login_page(service: Service, call: Call) -> Answer:
-    """The page with the form for a token."""
+    """Where a token is typed."""
     return html(_login_form(call.query["next"] or ""))
 
 
 def login(service: Service, call: Call) -> Answer:
-    """Keep a token in the browser, and go where its user wanted to."""
+    """Keep a token in the browser."""
     values = form_values(call.body)
     token = values.get("token", "").strip()
     wanted = values.get("next", "")
@@ -46,7 +52,7 @@ def login(service: Service, call: Call) -> Answer:
 
 
 def logout(service: Service, call: Call) -> Answer:
-    """Forget the token that the browser keeps; it stays in force."""
+    """Forget the token that the browser keeps."""
     return Answer(303, None, LOGIN, cookie=set_cookie("", call.server.startswith("https:")))
 
 

@@ -23,17 +23,22 @@ N_OFFERED = 200
 
 
 def comparison_page(service: Service, call: Call) -> Answer:
-    """Two searches, of those that a user may see."""
+    """Two searches side by side."""
     chosen = {}
     for name in ("search", "other"):
         if call.query.get(name):
             chosen[name] = call.query[name]
-    offered = searches.list_searches(service.database, call.user, limit=N_OFFERED).searches
+    offered = searches.list_searches(service.database, call.user, limit=N_OFFERED).entries
     pair = [searches.read_search(service.database, call.user, search_id) for search_id in chosen.values()]
     choice = tag("section", card(_choice(offered, chosen)))
     tables = ""
     if len(pair) == 2:
-        tables = "".join(map(_section, _tables(service, *pair)))
+        for table in _tables(service, *pair):
+            name = table.title.lower().replace(" ", "-")
+            if table.rows:
+                tables += table_section(table, name)
+            else:
+                tables += section(table.title, tag("p", "Nothing: it is the same."), name)
     facts = [f"{which}: {_distinct_name(search)}" for which, search in zip(("first", "second"), pair, strict=False)]
     return html(page(call.user, "Compare two searches", facts, choice, tables, here=PATH))
 
@@ -56,37 +61,17 @@ def _choice(offered: list[dict[str, Any]], chosen: Mapping[str, str]) -> str:
     return form(PATH, fields(selects, chosen), button("Compare"), method="get", name="Searches to compare")
 
 
-def _section(table: Table) -> str:
-    name = table.title.lower().replace(" ", "-")
-    if not table.rows:
-        return section(table.title, tag("p", "Nothing: it is the same."), name)
-    return table_section(table, name)
-
-
 def _tables(service: Service, first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Table]:
     """The tables of both; where trials of one cannot be read, with the best so far as its worker has reported it."""
     try:
-        return comparison_tables(_with_trials(service, first), _with_trials(service, second))
+        return comparison_tables(*(_compared(service, each, reads_trials=True) for each in (first, second)))
     except DatabaseAway:
         raise
     except Exception:  # noqa: BLE001 (whatever lies in the database, the page shows all else)
-        return comparison_tables(_with_best(service, first), _with_best(service, second))
+        return comparison_tables(*(_compared(service, each, reads_trials=False) for each in (first, second)))
 
 
-def _with_trials(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
-    compared = _compared(service, search)
-    if not search["n_trials"]:
-        return compared
-    return compared._replace(summary=summary_of(service.database.storage, search["id"]))
-
-
-def _with_best(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
-    compared = _compared(service, search)
-    return compared._replace(about={**compared.about, "best so far": best_text(search) or "-"})
-
-
-def _compared(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
-    """A search without its trials."""
+def _compared(service: Service, search: Mapping[str, Any], *, reads_trials: bool) -> ComparedSearch:
     submission = read_submission(service.database, search["id"])
     about = {
         "state": search["state"],
@@ -94,4 +79,9 @@ def _compared(service: Service, search: Mapping[str, Any]) -> ComparedSearch:
         "work": f"{search['used_s']:,.1f} s",
     }
     asked = asked_texts(submission, names_of(search, submission))
-    return ComparedSearch(None, about, asked)
+    summary = None
+    if not reads_trials:
+        about["best so far"] = best_text(search) or "-"
+    elif search["n_trials"]:
+        summary = summary_of(service.database.storage, search["id"])
+    return ComparedSearch(summary, about, asked)

@@ -7,19 +7,19 @@ other is forwarded; of studies a user gets those of searches that he may see, ad
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from http import HTTPStatus
 from importlib.util import find_spec
 from io import BytesIO, StringIO
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
 
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.server.call import Answer, Call, Service
+from autoauto.server.call import Answer, Call, Handler, Service
 from autoauto.server.store.searches import NotFound, visible_ids
 from autoauto.server.store.tables import ServiceDatabase
 from autoauto.server.store.trials import name_of_study, study_name
@@ -46,68 +46,44 @@ PATHS: Mapping[str, tuple[str, ...]] = {
 """The paths of the dashboard that are forwarded, with the parameters of each."""
 
 
-class _Read(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-def dashboard(path: str) -> Callable[[Service, Call], Answer]:
+def dashboard(path: str) -> Handler:
     """Make the handler of one path of the dashboard."""
 
     def read_dashboard(service: Service, call: Call) -> Answer:
-        if "study_number" in call.path:
-            _check_visible(service, call)
+        """Optuna's dashboard, to read only."""
+        number = call.path.get("study_number")
+        if number is not None:
+            name = name_of_study(service.database, number)
+            if name is None or (call.user.role is not Role.ADMIN and name not in _visible_names(service, call.user)):
+                raise NotFound(f"there is no study {number!r:.60} that you may see; /dashboard lists yours")
         query = {name: value for name, value in call.query.items() if value is not None}
         # A new number, and so a fresh application, every hour.
         application = _application(service.database, int(monotonic() // RENEW_S))
-        read = _read(application, path.format(**call.path), urlencode(query))
-        if read.status >= HTTPStatus.BAD_REQUEST:
-            kind = BadInput if read.status == HTTPStatus.BAD_REQUEST else NotFound
-            raise kind(f"the dashboard must have this page, it answers {read.status}; open /dashboard")
-        body = read.body
+        status, given, body = _read(application, path.format(**call.path), urlencode(query))
+        if status >= HTTPStatus.BAD_REQUEST:
+            kind = BadInput if status == HTTPStatus.BAD_REQUEST else NotFound
+            raise kind(f"the dashboard must have this page, it answers {status}; open /dashboard")
         if path == STUDIES and call.user.role is not Role.ADMIN:
-            body = _only_visible(service, call.user, body)
-        media = read.headers.pop("Content-Type", "text/html; charset=UTF-8")
+            names = _visible_names(service, call.user)
+            listed = msgspec.json.decode(body)
+            listed["study_summaries"] = [each for each in listed["study_summaries"] if each["study_name"] in names]
+            body = msgspec.json.encode(listed)
+        media = given.get("Content-Type", "text/html; charset=UTF-8")
         shown = ("Content-Security-Policy", "Content-Encoding", "Content-Disposition")
-        headers = {name: read.headers[name] for name in shown if name in read.headers}
-        return Answer(read.status, None, raw=(body, media), headers=headers)
+        headers = {name: given[name] for name in shown if name in given}
+        return Answer(status, None, raw=(body, media), headers=headers)
 
     read_dashboard.__name__ = "read" + re.sub(r"\W+", "_", path)
     return read_dashboard
-
-
-def _check_visible(service: Service, call: Call) -> None:
-    """Make sure that a user may see a study.
-
-    Raises:
-        NotFound: it is none, or not that of a search that the user may see.
-    """
-    number = call.path["study_number"]
-    name = name_of_study(service.database, number)
-    if name is None or (call.user.role is not Role.ADMIN and name not in _visible_names(service, call.user)):
-        raise NotFound(f"there is no study {number!r:.60} that you may see; /dashboard lists yours")
 
 
 def _visible_names(service: Service, user: User) -> set[str]:
     return set(map(study_name, visible_ids(service.database, user)))
 
 
-def _only_visible(service: Service, user: User, body: bytes) -> bytes:
-    """The list of studies without those that a user may not see."""
-    names = _visible_names(service, user)
-    listed = msgspec.json.decode(body)
-    listed["study_summaries"] = [each for each in listed["study_summaries"] if each["study_name"] in names]
-    return msgspec.json.encode(listed)
-
-
 @lru_cache(1)
 def _application(database: ServiceDatabase, _: int) -> Any:
-    """The WSGI application of optuna-dashboard. It caches what it reads, so a new number makes a fresh one.
-
-    Raises:
-        NotFound: optuna-dashboard is not installed.
-    """
+    """The WSGI application of optuna-dashboard. It caches what it reads, so a new number makes a fresh one."""
     if not find_spec("optuna_dashboard"):
         raise NotFound(str(missing_extra("the dashboard", "dashboard")))
     import optuna_dashboard
@@ -115,8 +91,8 @@ def _application(database: ServiceDatabase, _: int) -> Any:
     return optuna_dashboard.wsgi(database.studies)
 
 
-def _read(application: Any, path: str, query: str) -> _Read:
-    """The answer of a WSGI application to a GET."""
+def _read(application: Any, path: str, query: str) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of the answer of a WSGI application to a GET."""
     started: list[Any] = []
 
     def start_response(status: str, headers: list[tuple[str, str]], exc_info: object = None) -> None:
@@ -147,4 +123,4 @@ def _read(application: Any, path: str, query: str) -> _Read:
         if hasattr(parts, "close"):
             parts.close()
     status, headers = started
-    return _Read(status, headers, body)
+    return status, headers, body

@@ -31,10 +31,6 @@ class Field(NamedTuple):
     """A field of a form.
 
     Attributes:
-        name: of its value in the form.
-        label: what it is.
-        kind: what it is written in.
-        hint: what may be written.
         choices: of which one is chosen: a value and how it is shown.
         autocomplete: what a browser may fill in, as HTML names it.
         suggestions: what it offers; something else may be written too.
@@ -57,11 +53,7 @@ class Mistake(NamedTuple):
 
 
 def form_values(body: bytes) -> dict[str, str]:
-    """The values of a form that was sent as application/x-www-form-urlencoded.
-
-    Raises:
-        BadInput: it is none, or has a field twice.
-    """
+    """The values of a form that was sent as application/x-www-form-urlencoded."""
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MAX_FIELDS)
     except ValueError as error:

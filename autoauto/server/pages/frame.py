@@ -1,4 +1,4 @@
-"""The frame of every page, `page`, and what it loads: `style_sheet`, `script`."""
+"""The frame of every page, `page`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 from hashlib import sha256
 from importlib.util import find_spec
-from pathlib import Path
 
-from autoauto.report.charts.svg import STYLE
 from autoauto.report.html import SCRIPT, framed
 from autoauto.report.style import tag, words
 from autoauto.server.call import Answer
@@ -16,7 +14,6 @@ from autoauto.server.pages.forms import button, form
 from autoauto.server.store.users import LOCAL, Role, User
 
 STYLE_PATH, SCRIPT_PATH = "/assets/pages.css", "/assets/pages.js"
-_HERE = Path(__file__).parent
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "style-src-attr 'unsafe-inline'; img-src data:; connect-src 'self'; form-action 'self'; "
@@ -40,16 +37,6 @@ if find_spec("optuna_dashboard"):
     _SECTIONS = (*_SECTIONS, ("Dashboard", "/dashboard", Role.READER))
 
 
-def style_sheet() -> bytes:
-    """The style sheet of the report, and of forms."""
-    return STYLE.read_bytes() + (_HERE / "pages.css").read_bytes()
-
-
-def script() -> bytes:
-    """The script of the report, and what refreshes a page."""
-    return SCRIPT.read_bytes() + (_HERE / "pages.js").read_bytes()
-
-
 def page(
     user: User | None, title: str, facts: Iterable[str], *content: str, here: str = "", refresh_s: int | None = None
 ) -> str:
@@ -57,9 +44,6 @@ def page(
 
     Args:
         user: who reads it; None before the login.
-        title: of the window, and above all.
-        facts: below it.
-        content: sections, as markup.
         here: the path of its place in the navigation.
         refresh_s: after how long a browser without scripts loads it again; None for never.
     """

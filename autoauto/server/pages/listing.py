@@ -26,7 +26,7 @@ ID_WIDTH = 6
 
 
 def searches_page(service: Service, call: Call) -> Answer:
-    """The searches that a user may see, the newest first."""
+    """The list of searches."""
     given = {}
     for name in ("state", "owner"):
         if call.query[name]:
@@ -34,14 +34,14 @@ def searches_page(service: Service, call: Call) -> Answer:
     state = SearchState(given["state"]) if "state" in given else None
     limit = call.query["limit"]
     shown = searches.list_searches(service.database, call.user, state, given.get("owner"), limit, call.query["before"])
-    rows = tuple(map(_row, shown.searches))
+    rows = tuple(map(_row, shown.entries))
     filters = form("/", fields(_FILTERS, given), button("Filter"), method="get", name="Filter searches")
     if rows:
         listed = html_table(Table(counted(len(rows), "search", "es"), _COLUMNS, rows))
     else:
         listed = tag("p", words("No search is like that." if given else "There is no search yet."))
-    if shown.before is not None:
-        older = urlencode({**given, "before": shown.before, "limit": limit})
+    if shown.more is not None:
+        older = urlencode({**given, "before": shown.more, "limit": limit})
         listed += tag("p", tag("a", "Older searches", href=f"/?{older}"))
     content = filters + card(listed)
     return html(page(call.user, "Searches", ("the newest first",), tag("section", content, id="searches"), here="/"))

@@ -114,7 +114,6 @@ def _parts(content: mmap) -> Iterator[_Part]:
 
 
 def _copy(content: mmap, part: _Part) -> BinaryIO:
-    """A part as a file of its own."""
     file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 (its reader closes it)
     for start in range(part.start, part.stop, COPY_BYTES):
         file.write(content[start : min(start + COPY_BYTES, part.stop)])

@@ -52,42 +52,37 @@ N_DRAWN = 32
 
 
 def search_page(service: Service, call: Call) -> Answer:
-    """A search: what it does, the best so far, and what may be done with it."""
+    """What a search does, and its best so far."""
     search = searches.read_search(service.database, call.user, call.search_id)
     submission = read_submission(service.database, search["id"])
     names = names_of(search, submission)
-    refresh_s = _refresh_s(search)
+    refresh_s = None
+    if not SearchState(search["state"]).has_ended:
+        refresh_s = REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
     facts = (
         f"search {search['id']}",
         f"objective {search['objective']}",
         f"asked for {moment_text(search['created'])}",
         f"by {search['owner']}" if search["owner"] else "shared with you",
     )
+    asked = Table("", (Column("what"), Column("value")), tuple(asked_texts(submission, names).items()))
     content = (
         _live("status", _status(service, search, submission, refresh_s), refresh_s),
-        _live("actions", _actions(call, search), None),
-        _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"]), None),
-        _request(submission, names),
-        _live("links", _links(search), None),
-        _live("commands", _commands(service, call, search, submission, names), None),
+        _live("actions", _actions(call, search)),
+        _live("best", _results(service.database.storage, search["id"], search["n_trials"], search["state"])),
+        section("Asked for", card(html_table(asked)), "asked"),
+        _live("links", _links(search)),
+        _live("commands", _commands(service, call, search, submission, names)),
     )
     return html(page(call.user, name_of(search), facts, *content, refresh_s=refresh_s))
 
 
-def _refresh_s(search: Mapping[str, Any]) -> int | None:
-    """After how long the page reads a search again; None for never."""
-    if SearchState(search["state"]).has_ended:
-        return None
-    return REFRESH_MANY_S if search["n_trials"] > MANY_TRIALS else REFRESH_S
-
-
-def _live(name: str, content: str, refresh_s: int | None) -> str:
+def _live(name: str, content: str, refresh_s: int | None = None) -> str:
     """A part of the page that its script replaces."""
     return tag("div", content, id=name, data_live="", data_refresh_s=refresh_s)
 
 
 def _status(service: Service, search: Mapping[str, Any], submission: Submission, refresh_s: int | None) -> str:
-    """The state of a search: what it does or waits for, how far it is, and when it ends."""
     first, *others = _state_lines(service, search, submission)
     if refresh_s:
         others.append(f"again every {refresh_s} s")
@@ -188,13 +183,7 @@ def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchSta
     return "".join(sections) + "".join(figure(chart) for chart in charts if chart)
 
 
-def _request(submission: Submission, names: Mapping[str, str]) -> str:
-    table = Table("", (Column("what"), Column("value")), tuple(asked_texts(submission, names).items()))
-    return section("Asked for", card(html_table(table)), "asked")
-
-
 def _links(search: Mapping[str, Any]) -> str:
-    """Links to other views of the search, for people and for programs."""
     own = f"/v1/searches/{search['id']}"
     links: dict[str, str] = {}
     if search["n_trials"]:
@@ -243,12 +232,12 @@ def _commands(
 
 
 def stop_by_page(service: Service, call: Call) -> Answer:
-    """End a search with its best so far, and show it."""
+    """End a search, by its page."""
     searches.stop_search(service.database, call.user, call.search_id)
     return Answer(303, None, f"{PATH}/{call.search_id}")
 
 
 def resume_by_page(service: Service, call: Call) -> Answer:
-    """Let a search go on, and show it."""
+    """Let a search go on, by its page."""
     searches.resume_search(service.database, call.user, call.search_id)
     return Answer(303, None, f"{PATH}/{call.search_id}")

@@ -46,7 +46,6 @@ class FieldGroup(NamedTuple):
     """Fields that are about one thing.
 
     Attributes:
-        title: what they are about.
         typical: those that are shown at once.
         others: those that a click shows.
     """
@@ -108,7 +107,6 @@ def _chosen(what: str, uploads: Mapping[str, Choices]) -> Iterator[Field]:
 
 @cache
 def _cluster_names(target: str) -> tuple[str, ...]:
-    """The clusters that are offered for a target: nodes of GPUs, or what comes with autoauto."""
     if target == systems.TARGET:
         try:
             nodes = map(systems.system_named, systems.system_names())
@@ -140,8 +138,10 @@ def _varying(entry: NamedTarget, uploads: Mapping[str, Choices]) -> FieldGroup:
     for option in entry.options:
         if not option.help or is_of_machine(option):
             continue
-        if option.name in FILE_OPTIONS:
-            shown += _file_fields(option, uploads)
+        if option.name in FILE_OPTIONS:  # one field uploads the file, the other chooses an earlier upload
+            label = f"{option.name.capitalize()}, a file ({option.name})"
+            shown.append(Field(f"{option.name}_file", label, Kind.FILE, _as_names(option.help)))
+            shown += _chosen(option.name, uploads)
         else:
             shown.append(_option_field(option))
     typical = typical_options(entry)
@@ -176,13 +176,6 @@ def _option_field(option: TargetOption) -> Field:
         choices = {"": "the default"} | {str(each): str(each) for each in option.choices}
         return Field(option.name, label, Kind.CHOICE, _as_names(option.help), choices=tuple(choices.items()))
     return Field(option.name, label, hint=_as_names(option.help))
-
-
-def _file_fields(option: TargetOption, uploads: Mapping[str, Choices]) -> Iterator[Field]:
-    """The fields for an option whose value is a file: one uploads it, the other chooses an earlier upload."""
-    label = f"{option.name.capitalize()}, a file ({option.name})"
-    yield Field(f"{option.name}_file", label, Kind.FILE, _as_names(option.help))
-    yield from _chosen(option.name, uploads)
 
 
 def _as_names(text: str) -> str:

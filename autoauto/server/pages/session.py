@@ -30,7 +30,6 @@ def set_cookie(token: str, by_tls: bool) -> str:
     """The value of Set-Cookie that keeps a token until the browser ends; an empty one is forgotten.
 
     Args:
-        token: the content of the cookie.
         by_tls: whether the browser has come by TLS; then it sends the cookie by TLS only.
     """
     ends = "" if token else "; Max-Age=0"
@@ -50,28 +49,19 @@ def server_url(scheme: str, headers: Mapping[str, str]) -> str:
 
 
 def check_same_site(method: str, headers: Mapping[str, str]) -> None:
-    """Refuse what changes something and was sent by a page of another site; programs say nothing of sites.
-
-    Raises:
-        Forbidden: it was.
-    """
+    """Refuse what changes something and was sent by a page of another site; programs say nothing of sites."""
     site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
-    if site is None:
-        is_own = origin is None or _netloc(origin) == headers.get("Host")
-    else:
+    if site is not None:
         is_own = site in ("same-origin", "none")
+    else:
+        try:
+            is_own = origin is None or urlsplit(origin).netloc == headers.get("Host")
+        except ValueError:  # brackets that hold no address
+            is_own = False
     if method not in _READS and not is_own:
         raise Forbidden(
             f"a form must be sent by a page of this server, got one of {origin or site!r:.100}; open the page here"
         )
-
-
-def _netloc(origin: str) -> str | None:
-    """The host and port of an origin; None where it is none."""
-    try:
-        return urlsplit(origin).netloc
-    except ValueError:  # brackets that hold no address
-        return None
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -14,17 +14,8 @@ import msgspec
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob
 from autoauto.report.style import tag, words
-from autoauto.server.call import Answer, Call, Service
-from autoauto.server.pages.forms import (
-    Field,
-    Kind,
-    Mistake,
-    button,
-    fields,
-    form,
-    mistake_in,
-    summary,
-)
+from autoauto.server.call import Answer, Call, Handler, Service
+from autoauto.server.pages.forms import Field, Kind, Mistake, button, fields, form, mistake_in, summary
 from autoauto.server.pages.frame import card, html, page
 from autoauto.server.pages.multipart import Form, read_form
 from autoauto.server.pages.search_fields import CHOSEN, FILES, LIMITS, SWITCHES, FieldGroup, search_fields
@@ -35,11 +26,10 @@ from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 from autoauto.targets.target import NamedTarget
 
 PATH = "/new"
-Handler = Callable[[Service, Call], Answer]
 
 
 def start_page(service: Service, call: Call) -> Answer:
-    """The empty form, for the target that the query names."""
+    """The form that starts a search."""
     return html(_page(service, call, {"target": call.query["target"]}))
 
 
@@ -47,6 +37,7 @@ def starting(submit: Handler) -> Handler:
     """Make the handler of the form, which calls the handler of submissions with the JSON of a submission."""
 
     def start_by_page(service: Service, call: Call) -> Answer:
+        """Start a search."""
         assert call.file is not None
         given = read_form(call.file)
         values = dict(given.values)
@@ -66,11 +57,7 @@ def starting(submit: Handler) -> Handler:
 
 
 def _uploads(service: Service, call: Call, given: Form) -> Iterator[tuple[str, str]]:
-    """Store the files of a form; yields the field by which each is chosen, as an earlier upload is, and its value.
-
-    Raises:
-        BadInput: a name is given beside the file.
-    """
+    """Store the files of a form; yields the field by which each is chosen, as an earlier upload is, and its value."""
     for name, what in FILES.items():
         if name not in given.files:
             continue
@@ -82,11 +69,7 @@ def _uploads(service: Service, call: Call, given: Form) -> Iterator[tuple[str, s
 
 
 def _with_chosen(values: Mapping[str, str]) -> dict[str, str]:
-    """The values with uploads that were chosen in place of names.
-
-    Raises:
-        BadInput: a name is given beside one.
-    """
+    """The values with uploads that were chosen in place of names."""
     named = {name: text for name, text in values.items() if name not in CHOSEN}
     for field, what in CHOSEN.items():
         if not values.get(field):
@@ -107,7 +90,12 @@ def submission_of(values: Mapping[str, str]) -> dict[str, Any]:
         BadInput: the further options are no TOML, or have an option a second time.
     """
     written = {name: text.strip() for name, text in values.items() if text.strip()}
-    further = _further(written.pop("further", ""))
+    try:
+        further = tomllib.loads(written.pop("further", ""))
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"further options must be lines in TOML, as in a search file: {error}") from error
+    if "knobs" in further:
+        further["space"] = further.pop("knobs")
     space = {name: _values(TABLE[name], written.pop(name)) for name in TABLE if name in written}
     limits = {name: _scalar(written.pop(name)) for name in LIMITS if name in written}
     given: dict[str, Any] = {name: _option(name, text) for name, text in written.items()}
@@ -154,7 +142,6 @@ def _values(knob: Knob, text: str) -> object:
 
 
 def _scalar(text: str) -> object:
-    """A number or a switch where the text is one."""
     if re.fullmatch(r"[+-]?\d{1,18}", text, re.ASCII):
         return int(text)
     if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?", text, re.ASCII | re.IGNORECASE):
@@ -162,22 +149,8 @@ def _scalar(text: str) -> object:
     return {"true": True, "false": False}.get(text, text)
 
 
-def _further(text: str) -> dict[str, Any]:
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"further options must be lines in TOML, as in a search file: {error}") from error
-    if "knobs" in table:
-        table["space"] = table.pop("knobs")
-    return table
-
-
 def _joined(given: dict[str, Any], further: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the further options to the fields of the form; tables are merged.
-
-    Raises:
-        BadInput: an option is in both.
-    """
+    """Add the further options to the fields of the form; tables are merged."""
     for name, value in further.items():
         both = isinstance(value, Mapping) and isinstance(given.get(name), Mapping)
         if name in given and not both:
@@ -203,7 +176,6 @@ def _page(service: Service, call: Call, values: Mapping[str, str], error: str = 
 
 
 def _targets(chosen: NamedTarget) -> str:
-    """Links to the forms of all targets; the one that is shown is marked."""
     links = ""
     for entry in TARGETS.values():
         current = "page" if entry is chosen else None

@@ -26,16 +26,16 @@ _KINDS = {".toml": ("cluster",), ".npz": ("inputs",), ".csv": _TABLES, ".gz": _T
 
 
 def uploads_page(service: Service, call: Call) -> Answer:
-    """The files that a user has uploaded, the newest first, each with a button that deletes it."""
+    """The files that you have uploaded."""
     shown = list_models(service.database, call.user, call.query["limit"], call.query["before"])
-    if shown.models:
+    if shown.entries:
         heads = (tag("th", name, scope="col") for name in ("file", "size", "uploaded", "owner", "SHA-256", ""))
-        rows = (_row(call, each) for each in shown.models)
+        rows = (_row(call, each) for each in shown.entries)
         listed = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows))
     else:
         listed = tag("p", "Nothing is uploaded. A file is uploaded where a search is started.")
-    if shown.before is not None:
-        older = urlencode({"before": shown.before, "limit": call.query["limit"]})
+    if shown.more is not None:
+        older = urlencode({"before": shown.more, "limit": call.query["limit"]})
         listed += tag("p", tag("a", "Older uploads", href=f"{PATH}?{older}"))
     used = format_bytes(used_bytes(service.database, call.user))
     facts = (f"you use {used} of {format_bytes(service.upload_quota_bytes)}", "nobody else may use your files")
@@ -57,7 +57,7 @@ def _row(call: Call, upload: Mapping[str, Any]) -> str:
 
 
 def delete_by_page(service: Service, call: Call) -> Answer:
-    """Forget a file, and show the others."""
+    """Forget a file, by its page."""
     delete_model(service.database, call.user, call.digest)
     return Answer(303, None, PATH)
 
@@ -65,7 +65,7 @@ def delete_by_page(service: Service, call: Call) -> Answer:
 def upload_choices(database: ServiceDatabase, user: User) -> dict[str, tuple[tuple[str, str], ...]]:
     """The newest uploads of a user as choices of a form, by what they may be: "model", "cluster", or an option."""
     choices: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for each in list_models(database, user, N_OFFERED).models:
+    for each in list_models(database, user, N_OFFERED).entries:
         shown = f"{each['name']}, {format_bytes(each['n_bytes'])}, {each['digest'][:8]}"
         for what in _KINDS.get(PurePath(each["name"]).suffix, ("model",)):
             choices[what].append((each["model"], shown))

@@ -33,43 +33,28 @@ async def serve_searches(
 ) -> None:
     """Answer requests until SIGINT or SIGTERM.
 
-    Args:
-        database: of the service.
-        read_request: reads the options of a submission.
-        run_command: runs a command in the process of `Commands`.
-        write_command: writes a request as a command.
-        options: see `ServiceOptions`.
-        on_ready: is called once with the URL, when requests are answered.
-        log: is called with an event for every request, and for what went wrong.
-
     Raises:
         BadInput: the address is taken, or there is no such host.
     """
     collect_often()
     is_ending = asyncio.Event()
     commands = Commands(database.storage, run_command)
-    document = msgspec.json.encode(openapi_document())
     delete_left(database)
     service = Service(
         database=database,
         read_request=read_request,
         metrics=ServiceMetrics(),
-        document=document,
+        document=msgspec.json.encode(openapi_document()),
         commands=commands,
         write_command=write_command,
         upload_quota_bytes=options.max_user_bytes,
     )
     door = Door(service, options, log, is_ending)
-
-    def log_line(line: str) -> None:
-        log({"event": "error", "message": line})
-
-    address = Address(options.host, options.port, options.tls)
     try:
         async with serving(
             door.app(),
-            address,
-            log_line,
+            Address(options.host, options.port, options.tls),
+            lambda line: log({"event": "error", "message": line}),
             is_ending.set,
             SHUTDOWN_S,
             handler_cancellation=False,  # a submission that was taken is stored, also where its sender has gone

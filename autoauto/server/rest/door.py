@@ -26,7 +26,7 @@ from autoauto.server.call import Answer, Call, ReadSearches, Service
 from autoauto.server.pages.session import check_same_site, server_url
 from autoauto.server.rest.answers import problem, response_of
 from autoauto.server.rest.events import EVENTS, send_events
-from autoauto.server.rest.identity import Identity, ServiceOptions, Unauthorised
+from autoauto.server.rest.identity import ServiceOptions, Unauthorised, sender_of
 from autoauto.server.rest.parameters import read_parameters
 from autoauto.server.rest.routes import ROUTES, BodyKind, Route
 from autoauto.server.store.models import CannotKeep, OverQuota
@@ -83,7 +83,7 @@ class Door:
         self._service = service
         self._log = log
         self._is_ending = is_ending
-        self._identity = Identity(service.database, options)
+        self._options = options
         self._bodies = Bodies(MAX_SUBMISSION_BYTES, MAX_SUBMISSIONS_BYTES, BODY_S, "send one search in a body")
         hint = "raise --max-model-mib of the server"
         self._files = Bodies(options.max_model_bytes, 4 * options.max_model_bytes, UPLOAD_S, hint)
@@ -126,11 +126,6 @@ class Door:
         return handle
 
     def _check_streams(self, user: str) -> None:
-        """Refuse a further stream of events where there are as many as may be.
-
-        Raises:
-            Busy: there are.
-        """
         if self._n_streams[user] >= MAX_STREAMS_OF_USER:
             raise Busy(
                 f"at most {MAX_STREAMS_OF_USER} streams of events of one user are read, and so many are; end one"
@@ -138,14 +133,11 @@ class Door:
         if self._n_streams.total() >= MAX_STREAMS:
             raise Busy(f"at most {MAX_STREAMS} streams of events of all users are read, and so many are; end one")
 
-    async def _user(self, request: web.Request, role: Role) -> User:
-        """The sender of a request, who must have a role.
+    def _sender(self, request: web.Request) -> User:
+        return sender_of(self._service.database, self._options, request.headers, request.remote or "")
 
-        Raises:
-            Unauthorised: nobody who is known.
-            Forbidden: its user has not the role.
-        """
-        user: User = await self._in_thread(lambda: self._identity.user(request.headers, request.remote or ""))
+    async def _user(self, request: web.Request, role: Role) -> User:
+        user: User = await self._in_thread(lambda: self._sender(request))
         if not user.role.includes(role):
             raise Forbidden(f"this needs the role {role}, {user.name} has {user.role}; ask for another token")
         return user
@@ -196,7 +188,21 @@ class Door:
             response = await self._answers.write(request, response)
         else:
             await self._send_events(request, response, events)
-        self._note(request, response.status, request_id, asyncio.get_running_loop().time() - started_s)
+        seconds = asyncio.get_running_loop().time() - started_s
+        path = request.get("route", "other")
+        method = request.method if path != "other" else "other"
+        self._service.metrics.count(method, path, response.status, seconds)
+        self._log(
+            {
+                "event": "request",
+                "id": request_id,
+                "method": request.method,
+                "path": request.path[:200],
+                "status": response.status,
+                "ms": round(1000 * seconds, 1),
+                "user": request.get("user"),
+            }
+        )
         return response
 
     async def _response(self, request: web.Request, handler: Any) -> tuple[web.StreamResponse, ReadSearches | None]:
@@ -227,7 +233,7 @@ class Door:
 
     async def _send_events(self, request: web.Request, response: web.StreamResponse, events: ReadSearches) -> None:
         def read() -> Sequence[Mapping[str, Any]]:
-            self._identity.user(request.headers, request.remote or "")  # a token that was revoked ends the stream
+            self._sender(request)  # a token that was revoked ends the stream
             return events()
 
         user = request["user"]
@@ -237,19 +243,3 @@ class Door:
             await send_events(request, response, lambda: self._in_thread(read), self._is_ending, is_one=is_one)
         finally:
             self._n_streams[user] -= 1
-
-    def _note(self, request: web.Request, status: int, request_id: str, seconds: float) -> None:
-        path = request.get("route", "other")
-        method = request.method if path != "other" else "other"
-        self._service.metrics.count(method, path, status, seconds)
-        self._log(
-            {
-                "event": "request",
-                "id": request_id,
-                "method": request.method,
-                "path": request.path[:200],
-                "status": status,
-                "ms": round(1000 * seconds, 1),
-                "user": request.get("user"),
-            }
-        )

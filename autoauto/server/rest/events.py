@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from autoauto.http.connections import lost
+from autoauto.server.client import ENDED
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -27,7 +29,6 @@ KEEPALIVE_S = 15.0
 """The longest time without a byte, so that proxies keep the connection."""
 WRITE_S = 10.0
 """The time that a client has to read an event."""
-_ENDED = ("finished", "stopped", "failed")
 Read = Callable[[], Awaitable[Sequence[Mapping[str, Any]]]]
 
 
@@ -49,13 +50,13 @@ class Changes:
     @property
     def have_ended(self) -> bool:
         """True if all searches have ended, so that nothing changes until one is resumed."""
-        return all(search["state"] in _ENDED for search in self._known.values())
+        return all(search["state"] in ENDED for search in self._known.values())
 
 
 def _name(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
     if before is None:
         return "search"
-    if now["state"] != before["state"] and now["state"] in _ENDED:
+    if now["state"] != before["state"] and now["state"] in ENDED:
         return "ended"
     if now["state"] == "running" != before["state"]:
         return "started"
@@ -78,7 +79,9 @@ async def send_events(
             await response.write(first)
         silent_s = 0.0
         while not (is_ending.is_set() or (is_one and changes.have_ended)):
-            await _pause(is_ending)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD_S):
+                    await is_ending.wait()
             silent_s += PERIOD_S
             events = b"".join(changes.since(await read()))
             if not events and silent_s >= KEEPALIVE_S:
@@ -89,11 +92,3 @@ async def send_events(
                     await response.write(events)
         async with asyncio.timeout(WRITE_S):
             await response.write_eof()
-
-
-async def _pause(is_ending: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(PERIOD_S):
-            await is_ending.wait()
-    except TimeoutError:
-        pass

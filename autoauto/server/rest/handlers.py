@@ -23,7 +23,7 @@ _OF_SERVER = ("request", "limits", "labels", "priority", "shared", "share_weight
 
 
 def health(service: Service, call: Call) -> Answer:
-    """Check that the database answers, and that disks have room."""
+    """Whether the server can work."""
     if not service.database.answers():
         raise DatabaseAway("the database of the server must answer, it does not; try again later")
     check_room(service.database)
@@ -31,17 +31,17 @@ def health(service: Service, call: Call) -> Answer:
 
 
 def openapi(service: Service, call: Call) -> Answer:
-    """The OpenAPI document."""
+    """This document."""
     return Answer(200, None, raw=(service.document, "application/json"))
 
 
 def metrics(service: Service, call: Call) -> Answer:
-    """All counts."""
+    """Counts, for Prometheus."""
     return Answer(200, None, raw=service.metrics.text(searches.count_states(service.database)))
 
 
 def submit(service: Service, call: Call) -> Answer:
-    """Ask for a search."""
+    """Ask for a search; an equal one is the same."""
     given = read_object(call.body, "a submission")
     options = {name: value for name, value in given.items() if name not in _OF_SERVER}
     if "request" in given and options:
@@ -80,20 +80,20 @@ def _switch(given: Mapping[str, Any], name: str) -> bool:
 
 
 def list_page(service: Service, call: Call) -> Answer:
-    """Some searches, and the path of the next page."""
+    """The searches that you may see, the newest first."""
     given = call.query
     state = None if given["state"] is None else SearchState(given["state"])
     page = searches.list_searches(service.database, call.user, state, given["owner"], given["limit"], given["before"])
-    return Answer(200, {"searches": page.searches, "next": _next("/v1/searches", given, before=page.before)})
+    return Answer(200, {"searches": page.entries, "next": _next("/v1/searches", given, before=page.more)})
 
 
 def read(service: Service, call: Call) -> Answer:
-    """A search."""
+    """A search: its state, its best so far, its answer."""
     return Answer(200, searches.read_search(service.database, call.user, call.search_id))
 
 
 def delete(service: Service, call: Call) -> Answer:
-    """Forget a search."""
+    """Forget a search that has ended, with its trials."""
     search_id = call.search_id
     if searches.delete_search(service.database, call.user, search_id):
         trials.delete_trials(service.database, search_id)
@@ -101,15 +101,14 @@ def delete(service: Service, call: Call) -> Answer:
 
 
 def list_trials(service: Service, call: Call) -> Answer:
-    """Some trials of a search, and the path of the next page."""
+    """The trials of a search, by number."""
     search_id = call.search_id
     page = trials.list_trials(service.database, call.user, search_id, call.query["first"], call.query["limit"])
-    following = _next(f"/v1/searches/{search_id}/trials", call.query, first=page.first)
-    return Answer(200, {"trials": page.trials, "next": following})
+    following = _next(f"/v1/searches/{search_id}/trials", call.query, first=page.more)
+    return Answer(200, {"trials": page.entries, "next": following})
 
 
 def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | None:
-    """The path of the next page with the parameters of this one; None at the end."""
     if None in start.values():
         return None
     query = {name: value for name, value in {**given, **start}.items() if value is not None}
@@ -117,29 +116,29 @@ def _next(path: str, given: Mapping[str, Any], **start: int | None) -> str | Non
 
 
 def events(service: Service, call: Call) -> Answer:
-    """The changes of the newest searches that the caller may see."""
-    return Answer(200, None, events=lambda: searches.list_searches(service.database, call.user).searches)
+    """Every change of your newest searches."""
+    return Answer(200, None, events=lambda: searches.list_searches(service.database, call.user).entries)
 
 
 def search_events(service: Service, call: Call) -> Answer:
-    """The changes of a search."""
+    """Every change of a search."""
     search_id = call.search_id
     searches.check_visible(service.database, call.user, search_id)
     return Answer(200, None, events=lambda: [searches.read_search(service.database, call.user, search_id)])
 
 
 def stop(service: Service, call: Call) -> Answer:
-    """End a search."""
+    """End a search with its best so far."""
     return Answer(200, searches.stop_search(service.database, call.user, call.search_id))
 
 
 def resume(service: Service, call: Call) -> Answer:
-    """Let a search go on."""
+    """Let an ended search go on."""
     return Answer(200, searches.resume_search(service.database, call.user, call.search_id))
 
 
 def upload(service: Service, call: Call) -> Answer:
-    """Keep a file."""
+    """Upload a model or a cluster, once."""
     assert call.file is not None
     name = call.query["name"] or ""
     quota_bytes = service.upload_quota_bytes
@@ -149,18 +148,18 @@ def upload(service: Service, call: Call) -> Answer:
 
 
 def read_model(service: Service, call: Call) -> Answer:
-    """A file that the caller has uploaded."""
+    """A file that you have uploaded."""
     return Answer(200, models.read_model(service.database, call.user, call.digest))
 
 
 def list_models(service: Service, call: Call) -> Answer:
-    """Some files that the caller has uploaded, and the path of the next page."""
+    """The files that you have uploaded."""
     page = models.list_models(service.database, call.user, call.query["limit"], call.query["before"])
     used = {"used_bytes": models.used_bytes(service.database, call.user), "quota_bytes": service.upload_quota_bytes}
-    return Answer(200, {"models": page.models, "next": _next("/v1/models", call.query, before=page.before), **used})
+    return Answer(200, {"models": page.entries, "next": _next("/v1/models", call.query, before=page.more), **used})
 
 
 def delete_model(service: Service, call: Call) -> Answer:
-    """Forget a file that the caller has uploaded."""
+    """Forget a file that you uploaded."""
     models.delete_model(service.database, call.user, call.digest)
     return Answer(204, None)

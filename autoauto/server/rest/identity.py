@@ -1,4 +1,4 @@
-"""Who sends a request, `Identity`: by a token, by the header of a trusted proxy, or by being on this machine.
+"""Who sends a request, `sender_of`: by a token, by the header of a trusted proxy, or by being on this machine.
 
 A header that names a user counts only from the addresses of the proxy that the options name; everybody else
 could write it, too.
@@ -34,7 +34,6 @@ class UserProxy:
     Attributes:
         header: its name, for example X-Forwarded-User.
         networks: addresses from which it is believed.
-        role: of the users that it names.
     """
 
     header: str
@@ -58,11 +57,7 @@ class UserProxy:
 
 
 def _only(headers: MultiMapping[str], name: str) -> str | None:
-    """The value of a header that says who somebody is; None without one.
-
-    Raises:
-        Unauthorised: it comes twice, of which one may be of somebody else.
-    """
+    """The value of a header that says who somebody is; None without one."""
     values = headers.getall(name, [])
     if len(values) > 1:
         raise Unauthorised(f"the header {name} must come once, got it {len(values)} times; see the proxy")
@@ -85,8 +80,6 @@ class ServiceOptions:
         host, port: where; port 0 is any that is free.
         allowed_hosts: names of this server in `Host` headers, beside `host`, localhost and addresses.
         is_open: whether requests need no token; only for an address of this machine alone.
-        max_model_bytes: of an uploaded file.
-        max_user_bytes: of all files that a user has uploaded.
         proxy: who may name the users of requests; None for nobody.
         tls: by which requests come; None where a proxy does that, or nobody.
 
@@ -117,32 +110,24 @@ def _is_loopback(host: str) -> bool:
     return host == "localhost"
 
 
-class Identity:
-    """Finds the sender of a request."""
+def sender_of(database: ServiceDatabase, options: ServiceOptions, headers: MultiMapping[str], address: str) -> User:
+    """The sender of a request, by its headers and the address of the connection.
 
-    def __init__(self, database: ServiceDatabase, options: ServiceOptions) -> None:
-        self._database = database
-        self._options = options
-
-    def user(self, headers: MultiMapping[str], address: str) -> User:
-        """The sender of a request, by its headers and the address of the connection.
-
-        Raises:
-            Unauthorised: nobody who is known.
-        """
-        proxy = self._options.proxy
-        named = None if proxy is None else proxy.user(headers, address)
-        if named is not None:
-            return named
-        scheme, _, token = (_only(headers, "Authorization") or "").partition(" ")
-        if scheme.lower() != "bearer":
-            token = token_in_cookie(headers)
-        if not token and not scheme and self._options.is_open:
-            return LOCAL
-        user = user_of(self._database, token.strip()) if token else None
-        if user is None:
-            raise Unauthorised(
-                "a request must have the header Authorization: Bearer and a token that is in force, got "
-                f"{'another token' if token else 'none'}; try autoauto server token create NAME"
-            )
-        return user
+    Raises:
+        Unauthorised: nobody who is known.
+    """
+    named = None if options.proxy is None else options.proxy.user(headers, address)
+    if named is not None:
+        return named
+    scheme, _, token = (_only(headers, "Authorization") or "").partition(" ")
+    if scheme.lower() != "bearer":
+        token = token_in_cookie(headers)
+    if not token and not scheme and options.is_open:
+        return LOCAL
+    user = user_of(database, token.strip()) if token else None
+    if user is None:
+        raise Unauthorised(
+            "a request must have the header Authorization: Bearer and a token that is in force, got "
+            f"{'another token' if token else 'none'}; try autoauto server token create NAME"
+        )
+    return user

@@ -1,17 +1,14 @@
-"""Bodies in JSON, read strictly: `read_object`, and `read_as` by a type."""
+"""Bodies in JSON, read strictly: `read_object`."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from autoauto.records.errors import BadInput
-from autoauto.records.files.fields import MisfitError
-from autoauto.records.files.json import converted
 
-Kind = TypeVar("Kind")
 MAX_DEPTH = 20
 MAX_ITEMS = 100_000
 """The longest list; no knob takes more values."""
@@ -21,7 +18,6 @@ def read_object(body: bytes, what: str) -> dict[str, Any]:
     """An object in JSON.
 
     Args:
-        body: UTF-8.
         what: the start of every error, for example "a submission".
 
     Raises:
@@ -38,18 +34,6 @@ def read_object(body: bytes, what: str) -> dict[str, Any]:
         raise BadInput(f"{what} must be an object in JSON, got {given!r:.60}")
     _check(given, what, MAX_DEPTH)
     return given
-
-
-def read_as(kind: type[Kind], content: dict[str, Any], what: str) -> Kind:
-    """An object as a type, whose error names the place.
-
-    Raises:
-        BadInput: a field is missing or wrong.
-    """
-    try:
-        return converted(kind, content)
-    except MisfitError as error:
-        raise BadInput(f"{what}: {error}; see GET /openapi.json") from error
 
 
 def _check_keys(pairs: list[tuple[str, Any]], what: str) -> None:

@@ -11,8 +11,10 @@ import msgspec
 from sqlalchemy import Connection
 
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import MisfitError
+from autoauto.records.files.json import converted
 from autoauto.server.call import Answer, Call, Service
-from autoauto.server.rest.json_bodies import read_as, read_object
+from autoauto.server.rest.json_bodies import read_object
 from autoauto.server.rest.worker_messages import (
     ClaimRequest,
     FinishRequest,
@@ -47,7 +49,7 @@ def claim(service: Service, call: Call) -> Answer:
 
 
 def lease_trials(service: Service, call: Call) -> Answer:
-    """Some trials of a leased search, and what its study has beside them; nothing where it has none yet."""
+    """Trials of a leased search."""
     held = _held(service, call)
     first = _read(call, TrialsRequest)[0].first
     study_id = study_number(service.database, held.search_id)
@@ -61,7 +63,7 @@ def lease_trials(service: Service, call: Call) -> Answer:
 
 
 def renew(service: Service, call: Call) -> Answer:
-    """Extend a lease, and keep what was tried."""
+    """Extend a lease, add trials."""
     held = _held(service, call)
     given, plain = _read(call, RenewRequest)
     if given.head is not None:
@@ -74,7 +76,7 @@ def renew(service: Service, call: Call) -> Answer:
 
 
 def finish(service: Service, call: Call) -> Answer:
-    """End a search."""
+    """End a leased search."""
     held = _held(service, call)
     given, plain = _read(call, FinishRequest)
     if not Queue(service.database).finish(held, given.state, plain["answer"], given.reason, given.used_s):
@@ -83,7 +85,7 @@ def finish(service: Service, call: Call) -> Answer:
 
 
 def release(service: Service, call: Call) -> Answer:
-    """Give a search to another worker."""
+    """Give a search back."""
     given, _ = _read(call, ReleaseRequest)
     Queue(service.database).release(_held(service, call), given.reason, is_lost=given.is_lost)
     return Answer(204, None)
@@ -98,12 +100,7 @@ def model_part(service: Service, call: Call) -> Answer:
 
 
 def _add(database: ServiceDatabase, held: LeaseKey, head: StudyHead, given: RenewRequest) -> None:
-    """Add to the study of a search; a trial is written only while its lease is held.
-
-    Raises:
-        BadInput: it is no study, or no trial.
-        Conflict: the lease is lost, or a trial is missing.
-    """
+    """Add to the study of a search; a trial is written only while its lease is held."""
     queue = Queue(database)
 
     def check(connection: Connection) -> None:
@@ -139,4 +136,7 @@ def _lost() -> Conflict:
 def _read(call: Call, kind: type[Read]) -> tuple[Read, dict[str, Any]]:
     """Read the message of a worker; returns it as its type, and as all the plain values that were sent."""
     content = read_object(call.body, "a worker's message")
-    return read_as(kind, content, "a worker's message"), content
+    try:
+        return converted(kind, content), content
+    except MisfitError as error:
+        raise BadInput(f"a worker's message: {error}; see GET /openapi.json") from error

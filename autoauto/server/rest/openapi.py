@@ -43,12 +43,17 @@ def _operation(route: Route) -> dict[str, Any]:
     for name, schema in route.query.items():
         parameters.append({"name": name, "in": "query", "schema": schema})
     responses = {str(code): _response(route.media, schema) for code, schema in route.codes.items()}
-    responses |= {str(code): _response("application/problem+json", ref("Problem")) for code in _error_codes(route)}
+    errors = {400, 429, 500, 503, 507, *route.errors}
+    if route.role:
+        errors |= {401, 403}
+    if route.body is not BodyKind.NOTHING:
+        errors |= {408, 413, 415}
+    responses |= {str(code): _response("application/problem+json", ref("Problem")) for code in sorted(errors)}
     if route.body in (BodyKind.FORM, BodyKind.FORM_WITH_FILES):  # with what is wrong beside its field
         responses["400"]["content"]["text/html"] = {"schema": TEXT}
     operation: dict[str, Any] = {
         "operationId": route.answer.__name__,
-        "summary": route.summary,
+        "summary": str(route.answer.__doc__).partition("\n")[0].removesuffix("."),
         "parameters": parameters,
         "responses": responses,
         "security": [],
@@ -62,15 +67,6 @@ def _operation(route: Route) -> dict[str, Any]:
             content = {"type": "string", "format": "binary"}
         operation["requestBody"] = {"required": True, "content": {route.body.value: {"schema": content}}}
     return operation
-
-
-def _error_codes(route: Route) -> list[int]:
-    codes = {400, 429, 500, 503, 507, *route.errors}
-    if route.role:
-        codes |= {401, 403}
-    if route.body is not BodyKind.NOTHING:
-        codes |= {408, 413, 415}
-    return sorted(codes)
 
 
 def _response(media: str, schema: Schema) -> dict[str, Any]:

@@ -12,24 +12,26 @@ from autoauto.server.store.searches import SearchState
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 Schema = Mapping[str, Any]
-LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50}
-NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0}
 TEXT: Schema = {"type": "string"}
 STATE: Schema = {"type": "string", "enum": [str(state) for state in SearchState]}
-TOP: Schema = {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 20, "description": "rows as text"}
-COLUMNS: Schema = {"type": "integer", "minimum": 40, "maximum": 1_000, "description": "of the reader's terminal"}
-FILE_NAME: Schema = {"type": "string", "description": "of the file, as people read it"}
-TO: Schema = {"type": "string", "enum": sorted(FORMATS.names)}
-CHECK: Schema = {"type": "string", "enum": ["true", "false"], "default": "false"}
-TARGET: Schema = {"type": "string", "enum": list(TARGETS), "default": DEFAULT_TARGET}
-BY_NAME: Mapping[str, Schema] = {
-    "limit": LIMIT,
-    "before": NUMBER,
-    "first": NUMBER,
+_NUMBER: Schema = {"type": "integer", "minimum": 0, "maximum": 2**31 - 1, "default": 0}
+_BY_NAME: Mapping[str, Schema] = {
+    "limit": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": 50},
+    **dict.fromkeys(("before", "first", "part"), _NUMBER),
     "state": STATE,
-    "target": TARGET,
+    "target": {"type": "string", "enum": list(TARGETS), "default": DEFAULT_TARGET},
+    "top": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 20, "description": "rows as text"},
+    "columns": {"type": "integer", "minimum": 40, "maximum": 1_000, "description": "of the reader's terminal"},
+    "name": {"type": "string", "description": "of the file, as people read it"},
+    "to": {"type": "string", "enum": sorted(FORMATS.names)},
+    "check": {"type": "string", "enum": ["true", "false"], "default": "false"},
 }
-"""The schemas of parameters that mean one thing everywhere; others are texts."""
+"""The schemas of parameters, which mean one thing everywhere; others are texts."""
+
+
+def named(*names: str) -> dict[str, Schema]:
+    """The schemas of parameters."""
+    return {name: _BY_NAME.get(name, TEXT) for name in names}
 
 
 def read_parameters(given: Mapping[str, str], schemas: Mapping[str, Schema]) -> dict[str, Any]:
@@ -49,15 +51,12 @@ def read_parameters(given: Mapping[str, str], schemas: Mapping[str, Schema]) -> 
 
 def _read(name: str, text: str, schema: Schema) -> Any:
     if schema["type"] == "integer":
-        return _number(name, text, schema["minimum"], schema["maximum"])
+        low, high = schema["minimum"], schema["maximum"]
+        if not (text.isascii() and text.isdecimal() and len(text) <= 10 and low <= int(text) <= high):
+            raise BadInput(f"{name} must be a whole number from {low} to {high}, got {text!r:.60}")
+        return int(text)
     if text not in schema.get("enum", (text,)):
         raise BadInput(f"{name} is one of {', '.join(schema['enum'])}, got {text!r:.60}")
     if "\0" in text:  # PostgreSQL takes none
         raise BadInput(f"{name} must be a text without null characters, got {text!r:.60}")
     return text
-
-
-def _number(name: str, text: str, low: int, high: int) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 10 and low <= int(text) <= high):
-        raise BadInput(f"{name} must be a whole number from {low} to {high}, got {text!r:.60}")
-    return int(text)

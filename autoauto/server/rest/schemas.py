@@ -28,12 +28,17 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def _whole(**properties: Schema) -> Schema:
+    """The schema of an object that always has all of these properties."""
+    return object_of(tuple(properties), **properties)
+
+
 _WHOLE: Schema = {"type": "integer"}
 _MOMENT: Schema = {"type": ["number", "null"], "description": "seconds since 1970, UTC"}
 _ANY: Schema = {"type": ["object", "null"]}
 _LIMIT: Schema = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
 _ID: Schema = {"type": "string", "pattern": "^[0-9a-f]{20}$"}
-_DIGEST: Schema = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_NEXT: Schema = {"type": ["string", "null"], "description": "the path of the next page"}
 _SEARCH = object_of(
     ("id", "state", "reason", "progress", "best", "created", "links"),
     id=_ID,
@@ -89,20 +94,18 @@ _SUBMISSION = {
     "description": "Options and knobs as in a search file (docs/search.md), for example objective and time_budget",
     "examples": [{"model": "resnet50", "cluster": "bow-2000", "space": {"n_ipu": [1, 2], "replicas": [1, 2]}}],
 }
-_PROBLEM = object_of(
-    ("type", "title", "status", "detail", "request_id"),
-    type=TEXT,
-    title=TEXT,
-    status=_WHOLE,
-    detail={"type": "string", "description": "what must hold, what was given, what to try"},
-    request_id=TEXT,
-)
 _, _OF_WORKERS = msgspec.json.schema_components(REQUESTS, ref_template=ref("{name}")["$ref"])
 SCHEMAS = {
     **_OF_WORKERS,
     "Search": _SEARCH,
     "Submission": _SUBMISSION,
-    "Problem": _PROBLEM,
+    "Problem": _whole(
+        type=TEXT,
+        title=TEXT,
+        status=_WHOLE,
+        detail={"type": "string", "description": "what must hold, what was given, what to try"},
+        request_id=TEXT,
+    ),
     "Submitted": object_of(
         ("id", "state"),
         id=_ID,
@@ -110,31 +113,18 @@ SCHEMAS = {
         links=object_of(),
         detail={"type": "string", "description": "how an equal search that was stopped or has failed goes on"},
     ),
-    "Searches": object_of(
-        ("searches", "next"),
-        searches={"type": "array", "items": ref("Search")},
-        next={"type": ["string", "null"], "description": "the path of the next page"},
-    ),
-    "Trials": object_of(
-        ("trials", "next"),
-        trials={"type": "array", "items": _TRIAL},
-        next={"type": ["string", "null"], "description": "the path of the next page"},
-    ),
-    "Model": object_of(
-        ("digest", "model", "name", "n_bytes", "owner", "created"),
-        digest=_DIGEST,
+    "Searches": _whole(searches={"type": "array", "items": ref("Search")}, next=_NEXT),
+    "Trials": _whole(trials={"type": "array", "items": _TRIAL}, next=_NEXT),
+    "Model": _whole(
+        digest={"type": "string", "pattern": "^[0-9a-f]{64}$"},
         model=TEXT,
         name=TEXT,
         n_bytes=_WHOLE,
         owner=TEXT,
         created=_MOMENT,
     ),
-    "Models": object_of(
-        ("models", "next", "used_bytes", "quota_bytes"),
-        models={"type": "array", "items": ref("Model")},
-        next={"type": ["string", "null"], "description": "the path of the next page"},
-        used_bytes=_WHOLE,
-        quota_bytes=_WHOLE,
+    "Models": _whole(
+        models={"type": "array", "items": ref("Model")}, next=_NEXT, used_bytes=_WHOLE, quota_bytes=_WHOLE
     ),
     "Health": object_of(("status",), status=TEXT, version=TEXT),
 }

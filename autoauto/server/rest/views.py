@@ -42,24 +42,19 @@ MEDIA = {
 
 
 def report(service: Service, call: Call) -> Answer:
-    """The best configuration of a search, its stages and its top trials."""
+    """The best of a search, its stages and top trials."""
     if call.query["as"] == "html":
         return _file(service, call, "report", "--html")
     return _text(service, call, "report")
 
 
 def explain(service: Service, call: Call) -> Answer:
-    """An explanation why the best of a search won, and why every other cell lost."""
+    """Why the best won, and what every other cell lacks."""
     return _text(service, call, "explain")
 
 
 def difference(service: Service, call: Call) -> Answer:
-    """A search and another one, side by side.
-
-    Raises:
-        NotFound: there is no such other one that the caller may see.
-        Conflict: it has no trials yet.
-    """
+    """A search beside another one."""
     search, name, key = _study(service, call)
     other, other_name, other_key = _study(service, call._replace(path={"search_id": call.query["other"] or ""}))
     names = {**_names(service, search), **_names(service, other)}
@@ -67,14 +62,14 @@ def difference(service: Service, call: Call) -> Answer:
 
 
 def table(service: Service, call: Call) -> Answer:
-    """The trials of a search as a table."""
+    """All trials of a search in a table."""
     if call.query["as"] == "parquet":
         return _file(service, call, "trials", "--parquet")
     return _text(service, call, "trials")
 
 
 def export(service: Service, call: Call) -> Answer:
-    """The best of a search as files that put it into force in another runtime, in an archive."""
+    """The best as files of another runtime."""
     search, name, _ = _study(service, call)
     if call.query["to"] is None:
         raise BadInput("to is the name of a format, got none; `autoauto export --help` lists them")
@@ -119,12 +114,7 @@ def _archive(folder: Path) -> bytes:
 
 
 def _study(service: Service, call: Call) -> tuple[dict[str, Any], str, Hashable]:
-    """A search, its study, and a key that is another when it has changed.
-
-    Raises:
-        NotFound: there is none that the caller may see.
-        Conflict: it has no trials yet.
-    """
+    """A search, its study, and a key that is another when it has changed."""
     search = read_search(service.database, call.user, call.search_id)
     if not search["n_trials"]:
         raise Conflict(f"search {search['id']} must have a trial for this, it has none; it is {search['state']}")
@@ -133,7 +123,6 @@ def _study(service: Service, call: Call) -> tuple[dict[str, Any], str, Hashable]
 
 
 def _names(service: Service, search: Mapping[str, Any]) -> dict[str, str]:
-    """The names of the uploaded files of a search by their digests, as its reader calls them."""
     return names_of(search, read_submission(service.database, search["id"]))
 
 
@@ -167,22 +156,13 @@ def _file(service: Service, call: Call, command: str, option: str) -> Answer:
 
 
 def _refuse(printed: Printed) -> None:
-    """Raise the error of a command that could not do what was asked; that nothing fits is an answer.
-
-    Raises:
-        BadInput: with its message.
-    """
+    """Raise the error of a command that could not do what was asked; that nothing fits is an answer."""
     _refuse_full(printed)
     if printed.exit_code == BadInput.exit_code:
         raise BadInput(_message(printed))
 
 
 def _refuse_full(printed: Printed) -> None:
-    """Raise the error of a command that found no room on a disk.
-
-    Raises:
-        StorageFull: it did not.
-    """
     number = full_disk_in(printed.stderr)
     if printed.exit_code and number:
         raise no_room(OSError(number, strerror(number)))

@@ -154,11 +154,7 @@ REQUESTS = (ClaimRequest, TrialsRequest, RenewRequest, FinishRequest, ReleaseReq
 
 
 def checked_trial(text: str, n_objectives: int) -> FrozenTrial:
-    """A trial that autoauto reads.
-
-    Raises:
-        BadInput: it is none.
-    """
+    """A trial that autoauto reads."""
     try:
         msgspec.convert(json.loads(text), TrialMessage)
         trial = read_trial(text)

@@ -34,12 +34,7 @@ def names_of(search: Mapping[str, Any], submission: Submission) -> dict[str, str
 
 
 def asked_texts(submission: Submission, names: Mapping[str, str]) -> dict[str, str]:
-    """The model, cluster, target and objective, and all options that differ from their defaults, as texts by name.
-
-    Args:
-        submission: what was asked for.
-        names: of its uploaded files by their digests.
-    """
+    """The model, cluster, target and objective, and all options that differ from their defaults, as texts by name."""
     texts = asked_of(submission.request)
     limits = {"measurements": submission.limits.measurements, "trials": submission.limits.trials}
     texts |= {name: str(value) for name, value in limits.items() if value is not None}

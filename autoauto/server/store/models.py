@@ -24,10 +24,10 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, exists, func, se
 
 from autoauto.database.leases import is_gone, this_process
 from autoauto.processes.folders import temporary_folder
-from autoauto.records.errors import AutoautoError, BadInput, UnreadableModel
+from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.records.files.uploads import is_intact, uploaded_path, uploads_dir
 from autoauto.records.units import format_bytes
-from autoauto.server.store.one_file import NamesOtherFiles, check_one_file
+from autoauto.server.store.one_file import check_one_file, refuse_other_files
 from autoauto.server.store.searches import Conflict, NotFound, SearchState
 from autoauto.server.store.tables import (
     HOLDERS,
@@ -37,6 +37,7 @@ from autoauto.server.store.tables import (
     MODELS,
     SEARCHES,
     UPLOADS,
+    Page,
     ServiceDatabase,
     insert_new,
 )
@@ -63,13 +64,6 @@ class StoredModel(NamedTuple):
     is_new: bool
 
 
-class ModelsPage(NamedTuple):
-    """Some uploads, the newest first, and the number below which those of the next page begin; None at the end."""
-
-    models: list[dict[str, Any]]
-    before: int | None
-
-
 def file_name(given: str) -> str:
     """The name of a file as people read it: without folders, and without what a terminal or a command obeys.
 
@@ -86,9 +80,6 @@ def store_model(
     """Keep the content of a file for a user.
 
     Args:
-        database: of the service.
-        user: who may use it from then on.
-        file: what was uploaded.
         name: of the file; where none is given, one that is known keeps its name.
         quota_bytes: of all that the user has uploaded, at most; None for any number.
 
@@ -102,10 +93,10 @@ def store_model(
     n_bytes = file.tell()
     if not n_bytes:
         raise BadInput("an upload is the content of a file, got an empty body; send the file")
-    _refuse_other_files(file)
+    refuse_other_files(file)
     delete_left(database)
     offer = _Offer(user, digest, n_bytes, file_name(name), quota_bytes)
-    if _is_whole(database, digest):
+    if _digest(_all_parts(partial(stored_part, database, digest))) == digest:  # the database has all of it, undamaged
         held = database.write(lambda connection: _hold(database, connection, offer))
         if held is not None:
             return held
@@ -124,15 +115,6 @@ class _Offer(NamedTuple):
     n_bytes: int
     name: str
     quota_bytes: int | None
-
-
-def _refuse_other_files(file: BinaryIO) -> None:
-    """Refuse an ONNX model that names other files; a file that is no model is refused by its search."""
-    with suppress(UnreadableModel):
-        try:
-            check_one_file(file)
-        except NamesOtherFiles as error:
-            raise BadInput(str(error)) from error
 
 
 def _check_quota(connection: Connection, offer: _Offer) -> None:
@@ -222,14 +204,9 @@ def _delete_content(connection: Connection, digest: str) -> None:
     connection.execute(delete(MODELS).where(MODELS.c.digest == digest))
 
 
-def list_models(database: ServiceDatabase, user: User, limit: int = 50, before: int = 0) -> ModelsPage:
+def list_models(database: ServiceDatabase, user: User, limit: int = 50, before: int = 0) -> Page:
     """The files that a user has uploaded, the newest first; for an administrator those of all users."""
-    query = _listed(user).order_by(MODEL_HOLDERS.c.number.desc()).limit(limit + 1)
-    if before:
-        query = query.where(MODEL_HOLDERS.c.number < before)
-    rows = database.rows(query)
-    more = rows[limit - 1].number if len(rows) > limit else None
-    return ModelsPage(list(map(_described, rows[:limit])), more)
+    return database.newest(_listed(user), MODEL_HOLDERS.c.number, limit, before, _described)
 
 
 def read_model(database: ServiceDatabase, user: User, digest: str) -> dict[str, Any]:
@@ -302,7 +279,6 @@ def delete_model(database: ServiceDatabase, user: User, digest: str) -> None:
 
 
 def _needs(digest: str, holder: str | None) -> Any:
-    """The id of a search that has not ended and names a file: of a holder, or of anybody."""
     goes_on = SEARCHES.c.state.in_([SearchState.WAITING, SearchState.RUNNING])
     query = select(SEARCHES.c.id).where(goes_on, SEARCHES.c.submission.contains(f"sha256:{digest}")).limit(1)
     if holder is None:
@@ -314,7 +290,6 @@ def fetch_uploads(database: ServiceDatabase, uploads: Mapping[str, str]) -> None
     """Write uploaded files where this machine keeps them (`uploaded_path`), unless it has them.
 
     Args:
-        database: of the service.
         uploads: digests by what the files are, as in `Submission.uploads`.
 
     Raises:
@@ -329,7 +304,6 @@ def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> 
 
     Args:
         what: the file is, as in `Submission.uploads`.
-        digest: of its content.
         part: gives its parts by number, then None; called where the file is missing.
 
     Raises:
@@ -353,11 +327,6 @@ def keep_upload(what: str, digest: str, part: Callable[[int], bytes | None]) -> 
 
 
 def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Path) -> None:
-    """Write a file, and check that it is what it must be.
-
-    Raises:
-        BadInput: it is not.
-    """
     with path.open("xb") as file:
         file.writelines(_all_parts(part))
     if not is_intact(path, digest):
@@ -368,7 +337,6 @@ def _fetch(what: str, digest: str, part: Callable[[int], bytes | None], path: Pa
 
 
 def _all_parts(part: Callable[[int], bytes | None]) -> Iterator[bytes]:
-    """Yield the parts of an uploaded file, which a function gives by number."""
     for number in count():
         content = part(number)
         if content is None:
@@ -384,11 +352,6 @@ def stored_part(database: ServiceDatabase, digest: str, number: int) -> bytes | 
     part = part.where(MODELS.c.digest == digest, MODEL_PARTS.c.part == number)
     content = database.scalar(part)
     return None if content is None else bytes(content)
-
-
-def _is_whole(database: ServiceDatabase, digest: str) -> bool:
-    """True if the database has all of a file, undamaged."""
-    return _digest(_all_parts(partial(stored_part, database, digest))) == digest
 
 
 def _digest(parts: Iterator[bytes]) -> str:

@@ -9,12 +9,13 @@ file is opened.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from mmap import ACCESS_READ, mmap
 from os import SEEK_END
 from typing import TYPE_CHECKING, BinaryIO
 
-from autoauto.records.errors import UnreadableModel
+from autoauto.records.errors import BadInput, UnreadableModel
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
@@ -45,6 +46,19 @@ def check_one_file(file: BinaryIO) -> None:
     with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         if content.find(_LOCATION) >= 0:
             _walk(content)
+
+
+def refuse_other_files(file: BinaryIO, about: str = "") -> None:
+    """Refuse an ONNX model that names other files; a file that is no model is refused by its search.
+
+    Raises:
+        BadInput: it is one; the message begins with `about`.
+    """
+    with suppress(UnreadableModel):
+        try:
+            check_one_file(file)
+        except NamesOtherFiles as error:
+            raise BadInput(f"{about}{error}") from error
 
 
 def _walk(content: mmap) -> None:

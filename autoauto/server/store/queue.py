@@ -36,8 +36,6 @@ class Lease(NamedTuple):
     """A search that this process runs.
 
     Attributes:
-        search_id: its name in the interface.
-        submission: what is asked for.
         limits: totals of measurements and trials at which it ends.
         left_s: seconds that are left of its time budget; None without one.
         used_s: seconds that earlier attempts took.
@@ -66,7 +64,6 @@ class Standing(NamedTuple):
 
     Attributes:
         progress: as clients read it, with the best so far.
-        n_measured: measured configurations.
         used_s: seconds of all attempts.
         is_further: whether a trial was added since the last one.
     """
@@ -81,7 +78,6 @@ class Queue:
     """The searches that wait for a worker.
 
     Args:
-        database: of the service.
         labels: what this worker says of itself.
         max_running: searches of one owner that may run at once; None for any number.
         process: of the worker (`this_process`); by default this one.
@@ -105,7 +101,10 @@ class Queue:
         def work(connection: Connection) -> Lease | None:
             self._database.alone(connection)
             LEASES.free_those_of_gone_processes(connection, SEARCHES.c.state == SearchState.RUNNING)
-            allowed = filter(self._may_run, connection.execute(_waiting(self._database, SEARCHES.c.submission)))
+            allowed = []
+            for row in connection.execute(_waiting(self._database, SEARCHES.c.submission)):
+                if msgspec.json.decode(row.submission)["labels"].items() <= self._labels.items():
+                    allowed.append(row)
             for turn in _in_turns(self._database, connection, allowed, self._max_running):
                 lease = self._claim(connection, turn)
                 if lease is not None:
@@ -210,10 +209,6 @@ class Queue:
         )
         too_many = and_(which, SEARCHES.c.n_attempts >= MAX_ATTEMPTS)
         return end_search(connection, too_many, SearchState.FAILED, reason)
-
-    def _may_run(self, row: Any) -> bool:
-        labels = msgspec.json.decode(row.submission)["labels"]
-        return all(self._labels.get(name) == value for name, value in labels.items())
 
     def _is_held(self, lease: Lease | LeaseKey) -> Any:
         return and_(SEARCHES.c.id == lease.search_id, SEARCHES.c.token == lease.token)

@@ -1,4 +1,4 @@
-"""Whether the server has room for what it writes: `check_room`; the error where it has none, `no_room`."""
+"""Whether a server can work: room for what it writes, `check_room`, `no_room`; what it stands on, `check_lines`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import tempfile
 from collections.abc import Iterator
 from time import monotonic
 
+from sqlalchemy import and_, func, not_, select
+
 from autoauto.records.units import MIB, format_bytes
-from autoauto.server.store.tables import ServiceDatabase, StorageFull
+from autoauto.server.store.searches import SearchState, count_states
+from autoauto.server.store.tables import LEASES, SCHEMA, SEARCHES, ServiceDatabase, StorageFull
+from autoauto.server.store.users import list_tokens
 
 MIN_FREE_BYTES = 16 * MIB
 """Room that a disk of the server has at least where all is well."""
@@ -22,11 +26,7 @@ _HINTS = {"temporary files": "free some of it, or set TMPDIR to another folder",
 
 
 def check_room(database: ServiceDatabase) -> None:
-    """Make sure that temporary files can be written, and that the database has room, as far as it is known.
-
-    Raises:
-        StorageFull: it is not so.
-    """
+    """Make sure that temporary files can be written, and that the database has room, as far as it is known."""
     try:
         with tempfile.TemporaryFile() as file:
             file.write(bytes(_TRIED_BYTES))
@@ -64,3 +64,17 @@ def no_room(error: OSError) -> StorageFull:
 def full_disk_in(text: str) -> int:
     """The number of the error in a text which says that a disk has no room; 0 where none does."""
     return next((number for number in _FULL if os.strerror(number) in text), 0)
+
+
+def check_lines(database: ServiceDatabase) -> Iterator[str]:
+    """The database and its schema, which were opened; tokens, searches, workers that run one, and free disk space."""
+    yield f"database: {database.shown} answers"
+    yield f"schema: {SCHEMA}"
+    states = [token.state for token in list_tokens(database)]
+    yield f"tokens: {states.count('in force')} in force, {len(states) - states.count('in force')} ended"
+    yield f"searches: {', '.join(f'{n} {state}' for state, n in count_states(database).items())}"
+    held = and_(SEARCHES.c.state == SearchState.RUNNING, not_(LEASES.are_free(database.now())))
+    n_workers = database.scalar(select(func.count(SEARCHES.c.process.distinct())).where(held))
+    yield f"workers: {n_workers} run a search now; those that wait for one leave no trace"
+    for what, folder in folders(database):
+        yield f"disk: {format_bytes(shutil.disk_usage(folder).free)} free for {what}"

@@ -42,7 +42,7 @@ from autoauto.records.errors import AutoautoError
 from autoauto.records.files.uploads import UPLOADED
 from autoauto.server.store.sharing import called, held_names, names_for, shares_weights
 from autoauto.server.store.submission import SearchLimits, Submission
-from autoauto.server.store.tables import HOLDERS, LEASES, SEARCHES, ServiceDatabase, insert_new
+from autoauto.server.store.tables import HOLDERS, LEASES, SEARCHES, Page, ServiceDatabase, insert_new
 from autoauto.server.store.users import Role, User
 
 MAX_PRIORITY = 100
@@ -90,13 +90,6 @@ class Submitted(NamedTuple):
     is_new: bool
 
 
-class Page(NamedTuple):
-    """Some searches, the newest first, and the number below which those of the next page begin; None at the end."""
-
-    searches: list[dict[str, Any]]
-    before: int | None
-
-
 def submit(
     database: ServiceDatabase,
     user: User,
@@ -109,9 +102,6 @@ def submit(
     """Ask for a search; an equal one that is known is the same.
 
     Args:
-        database: of the service.
-        user: who asks.
-        submission: what for.
         priority: among the user's own searches.
         is_shared: whether all users may see it.
         with_weights: whether those who see it may export it, also with the weights of an uploaded model.
@@ -153,8 +143,9 @@ def submit(
             "names": names,
         }
         if insert_new(connection, HOLDERS, holder):
-            if not is_new:
-                _go_on_for_another(connection, search_id)
+            if not is_new:  # one that its other holders have stopped, or that has failed, is tried again
+                known = connection.execute(select(SEARCHES).where(SEARCHES.c.id == search_id)).one()
+                _go_on(connection, known, begins_again=known.state in (SearchState.STOPPED, SearchState.FAILED))
         else:  # of who asks again the better priority counts; what is shared stays so, unless it is shared anew
             values: dict[str, Any] = {
                 "priority": case((HOLDERS.c.priority < priority, priority), else_=HOLDERS.c.priority)
@@ -167,20 +158,13 @@ def submit(
     return database.write(work)
 
 
-def _go_on_for_another(connection: Connection, search_id: str) -> None:
-    """Try a search again for a new holder if its other holders have stopped it, or it has failed."""
-    row = connection.execute(select(SEARCHES).where(SEARCHES.c.id == search_id)).one()
-    if row.state in (SearchState.STOPPED, SearchState.FAILED):
-        _begin_again(connection, row)
-    else:
-        connection.execute(update(SEARCHES).where(SEARCHES.c.id == search_id).values(wants_stop=False))
-
-
-def _begin_again(connection: Connection, row: Row[Any]) -> None:
-    """Let a search that has ended wait for a worker, with its whole budget."""
-    limits = _limits_json(Submission.from_json(row.submission), row.n_measured, row.n_trials, row.used_s)
-    again = {"state": str(SearchState.WAITING), "reason": "", "n_attempts": 0, "wants_stop": False, "ended_s": None}
-    connection.execute(update(SEARCHES).where(SEARCHES.c.id == row.id).values(limits=limits, **again))
+def _go_on(connection: Connection, row: Row[Any], *, begins_again: bool) -> None:
+    """Take back that a search is to stop; one that begins again waits for a worker, with its whole budget."""
+    values: dict[str, Any] = {"wants_stop": False}
+    if begins_again:
+        limits = _limits_json(Submission.from_json(row.submission), row.n_measured, row.n_trials, row.used_s)
+        values |= {"state": str(SearchState.WAITING), "limits": limits, "reason": "", "n_attempts": 0, "ended_s": None}
+    connection.execute(update(SEARCHES).where(SEARCHES.c.id == row.id).values(values))
 
 
 def _own(user: User, search_id: str) -> ColumnElement[bool]:
@@ -201,12 +185,8 @@ def list_searches(
         wanted.append(_is_in(database, state))
     if owner is not None:
         wanted.append(SEARCHES.c.id.in_(_held_by(owner)))
-    if before:
-        wanted.append(SEARCHES.c.number < before)
-    query = _query(database, user).where(*wanted).order_by(SEARCHES.c.number.desc()).limit(limit + 1)
-    rows = database.rows(query)
-    more = rows[limit - 1].number if len(rows) > limit else None
-    return Page([_described(row, user) for row in rows[:limit]], more)
+    query = _query(database, user).where(*wanted)
+    return database.newest(query, SEARCHES.c.number, limit, before, lambda row: _described(row, user))
 
 
 def read_search(database: ServiceDatabase, user: User, search_id: str) -> dict[str, Any]:
@@ -225,11 +205,7 @@ def visible_ids(database: ServiceDatabase, user: User) -> set[str]:
 
 
 def check_visible(database: ServiceDatabase, user: User, search_id: str) -> None:
-    """Make sure that there is a search, and a user may see it.
-
-    Raises:
-        NotFound: it is not so.
-    """
+    """Make sure that there is a search, and a user may see it."""
     database.write(lambda connection: _row(database, connection, user, search_id))
 
 
@@ -273,14 +249,8 @@ def end_search(
     """End a search; every end passes through here, whichever process it is in.
 
     Args:
-        connection: of the transaction in which it ends.
         which: is true of the one search that is to end, and false of all where it must not end any more.
         state: finished, stopped or failed.
-        reason: why, for its readers.
-        values: of other columns.
-
-    Returns:
-        Whether it has ended now.
     """
     ended = {"state": str(state), "reason": reason, "ended_s": time.time(), "token": None, "wants_stop": False}
     end = update(SEARCHES).where(which).values(**ended, **values)
@@ -307,10 +277,7 @@ def resume_search(database: ServiceDatabase, user: User, search_id: str) -> dict
             raise Conflict(f"search {search_id} has found its answer, nothing is left to do; submit another request")
         waits = HOLDERS.c.search_id == search_id if row.priority is None else _own(user, search_id)
         connection.execute(update(HOLDERS).where(waits).values(has_stopped=False))  # an administrator's for all
-        if SearchState(row.state).has_ended:
-            _begin_again(connection, row)
-        else:
-            connection.execute(update(SEARCHES).where(SEARCHES.c.id == search_id).values(wants_stop=False))
+        _go_on(connection, row, begins_again=SearchState(row.state).has_ended)
 
     database.write(work)
     return read_search(database, user, search_id)
@@ -358,13 +325,13 @@ def count_states(database: ServiceDatabase) -> dict[str, int]:
 
 def _limits_json(submission: Submission, n_measured: int, n_trials: int, used_s: float) -> str:
     """The budget as totals: what was used before counts, too."""
-    budget_s = submission.request.study.time_budget_s
-    limits = submission.limits.plus(n_measured, n_trials)
-    totals = {
-        "measurements": limits.measurements,
-        "trials": limits.trials,
-        "seconds": None if budget_s is None else budget_s + used_s,
+    limits = submission.limits
+    used = {
+        "measurements": (limits.measurements, n_measured),
+        "trials": (limits.trials, n_trials),
+        "seconds": (submission.request.study.time_budget_s, used_s),
     }
+    totals = {name: None if limit is None else limit + before for name, (limit, before) in used.items()}
     return msgspec.json.encode(totals).decode()
 
 
@@ -421,11 +388,7 @@ def _held_by(owner: str) -> Select[Any]:
 
 
 def _held_row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
-    """The row of a search that a user has asked for; for an administrator of any.
-
-    Raises:
-        NotFound, Forbidden: the user may not see it, or has not asked for it.
-    """
+    """The row of a search that a user has asked for; for an administrator of any."""
     row = _row(database, connection, user, search_id)
     if row.priority is None and user.role is not Role.ADMIN:  # the priority of the user as a holder
         raise Forbidden(f"search {search_id} is shared with you, and only who asked for it may do this")

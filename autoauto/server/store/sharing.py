@@ -1,7 +1,7 @@
-"""What a user sees of a search by its holders: `may_see`; whether with the weights: `shares_weights`.
+"""What a user sees of a search by its holders: whether the weights, `shares_weights`, and the names of uploaded files.
 
-And how its uploaded files are called: a holder has named them where he uploaded them, `held_names`, and each reader
-sees the names of a holder by whom he sees the search, `names_for`.
+A holder has named them where he uploaded them, `held_names`, and each reader sees the names of a holder by whom he sees
+the search, `names_for`: himself and all who share it; an administrator sees it by everybody.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Label, and_, exists, not_, or_, select
+from sqlalchemy import Connection, Label, and_, exists, not_, or_, select
 
 from autoauto.records.errors import BadInput
 from autoauto.records.files.uploads import UPLOADED
@@ -18,13 +18,6 @@ from autoauto.server.store.tables import HOLDERS, MODEL_HOLDERS, SEARCHES, Servi
 from autoauto.server.store.users import Role, User
 
 _OF_THE_SEARCH = HOLDERS.c.search_id == SEARCHES.c.id
-
-
-def may_see(user: User) -> ColumnElement[bool]:
-    """True of the holders through whom a user sees a search: himself and all who share it, or everybody."""
-    if user.role is Role.ADMIN:
-        return HOLDERS.c.owner.is_not(None)
-    return or_(HOLDERS.c.owner == user.name, HOLDERS.c.is_shared.is_(True))
 
 
 def shares_weights() -> Label[bool]:
@@ -56,8 +49,10 @@ def held_names(database: ServiceDatabase, connection: Connection, user: User, su
 
 def names_for(user: User) -> Label[Any]:
     """The result of `held_names` for the user if he holds a search, else for a holder through whom he sees it."""
-    order = HOLDERS.c.owner != user.name, HOLDERS.c.owner
-    names = select(HOLDERS.c.names).where(_OF_THE_SEARCH, may_see(user)).order_by(*order).limit(1)
+    is_own = HOLDERS.c.owner == user.name
+    names = select(HOLDERS.c.names).where(_OF_THE_SEARCH).order_by(not_(is_own), HOLDERS.c.owner).limit(1)
+    if user.role is not Role.ADMIN:
+        names = names.where(or_(is_own, HOLDERS.c.is_shared.is_(True)))
     return names.scalar_subquery().label("names")
 
 

@@ -79,9 +79,6 @@ def add_trials(
     """Add trials from a number on; those that are there stay.
 
     Args:
-        storage, study_id: the study.
-        first: the number of the first of them.
-        trials: as `read_trial` makes them.
         check: is called in the transaction of each, and raises where it must not be written.
 
     Raises:

@@ -58,11 +58,7 @@ class SearchLimits:
 
     @staticmethod
     def of(given: object) -> SearchLimits:
-        """Read limits.
-
-        Raises:
-            BadInput: there is another key, or a value that is no whole number from 1.
-        """
+        """Read limits."""
         if not isinstance(given, Mapping):
             raise BadInput(f"limits are an object with measurements or trials, got {given!r:.60}")
         for name, value in given.items():
@@ -72,13 +68,6 @@ class SearchLimits:
             if value is not None and not (isinstance(value, int) and value is not True and 1 <= value <= MAX_LIMIT):
                 raise BadInput(f"limit {name} must be a whole number from 1 to {MAX_LIMIT}, got {value!r:.60}")
         return SearchLimits(**given)
-
-    def plus(self, n_measured: int, n_trials: int) -> SearchLimits:
-        """The limits of a search that has used so much already."""
-        return SearchLimits(
-            None if self.measurements is None else self.measurements + n_measured,
-            None if self.trials is None else self.trials + n_trials,
-        )
 
 
 _LIMITS = ("measurements", "trials")
@@ -90,7 +79,6 @@ class Submission:
 
     Attributes:
         request: its model and cluster are names that come with autoauto, or files that were uploaded.
-        limits: beside its time budget.
         labels: what a worker must say of itself to run it, for example {"gpu": "h100"}.
     """
 
@@ -143,11 +131,7 @@ class Submission:
 
     @staticmethod
     def from_json(text: str) -> Submission:
-        """Read what `to_json` wrote.
-
-        Raises:
-            BadInput: it is none.
-        """
+        """Read what `to_json` wrote."""
         plain = msgspec.json.decode(text)
         request = SearchRequest.from_json(msgspec.json.encode(plain["request"]).decode())
         return Submission(request, SearchLimits(**plain["limits"]), plain["labels"])
@@ -191,11 +175,7 @@ def _is_label(part: object) -> bool:
 
 
 def check_options(problem: Problem) -> None:
-    """Refuse options of the target that name an address of a machine, or a file that cannot be uploaded.
-
-    Raises:
-        BadInput: one is given.
-    """
+    """Refuse options of the target that name an address of a machine, or a file that cannot be uploaded."""
     for option in TARGETS[problem.target].options:
         if option.name in problem.options and is_of_machine(option):
             raise BadInput(f"a server takes no {option.flag} from clients, since it is of a machine; leave it out")
@@ -207,11 +187,7 @@ def is_of_machine(option: TargetOption) -> bool:
 
 
 def _without_files(problem: Problem) -> Problem:
-    """A problem with its defaults, which names no file of this machine.
-
-    Raises:
-        BadInput: it names one.
-    """
+    """A problem with its defaults, which names no file of this machine."""
     if problem.profile is not None:
         raise BadInput("a server does not read files of profiles, got profile; search without --server")
     if problem.target not in TARGETS:
@@ -246,11 +222,6 @@ def _without_files(problem: Problem) -> Problem:
 
 
 def _check_cluster(name: str, entry: NamedTarget) -> None:
-    """Refuse a name of a cluster that no worker knows, or that is for another target.
-
-    Raises:
-        BadInput: it is one.
-    """
     if name == entry.default_cluster or UPLOADED.fullmatch(name):
         return
     target = chosen_target(None, name, reads_files=False)  # the default one where it is unknown
@@ -277,11 +248,6 @@ def _by_name(said: ModelInputs) -> ModelInputs:
 
 
 def _ordered(space: SearchSpace | KnobValues, entry: NamedTarget) -> SearchSpace | KnobValues:
-    """A space whose values are in one order.
-
-    Raises:
-        BadInput: those that are given make more configurations than a space may have.
-    """
     constraints = _by_text(space.constraints)
     if isinstance(space, SearchSpace):
         values = {name: in_order(space[name]) for name in space.given if name in TABLE}

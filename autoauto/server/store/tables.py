@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from optuna.exceptions import StorageInternalError
 from sqlalchemy import (
@@ -157,14 +157,17 @@ class StorageFull(AutoautoError):
     """A disk has no room, or a folder cannot be written."""
 
 
+class Page(NamedTuple):
+    """Some entries of a list, and the number at which those of the next page begin; None at the end."""
+
+    entries: list[dict[str, Any]]
+    more: int | None
+
+
 class ServiceDatabase:
     """The database of a service; its tables are made where they are missing.
 
-    Args:
-        storage: the URL, as of a study.
-
     Attributes:
-        storage: the URL.
         studies: the studies in the database, as Optuna has them.
         last_full_s: when its disk had no room the last time, on the monotonic clock.
 
@@ -209,27 +212,30 @@ class ServiceDatabase:
         return self.run(transaction)
 
     def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """The rows of a query.
-
-        Raises:
-            DatabaseAway: as `write`.
-        """
+        """The rows of a query."""
         return self.write(lambda connection: connection.execute(query).all())
 
     def scalar(self, query: Select[Any]) -> Any:
-        """The first value of the first row of a query; None where it has no row.
-
-        Raises:
-            DatabaseAway: as `write`.
-        """
+        """The first value of the first row of a query; None where it has no row."""
         return self.write(lambda connection: connection.scalar(query))
 
-    def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, repeated as in `write`.
+    def newest(
+        self,
+        query: Select[Any],
+        number: ColumnElement[int],
+        limit: int,
+        before: int,
+        describe: Callable[[Row[Any]], dict[str, Any]],
+    ) -> Page:
+        """The rows of a query with the highest numbers, `limit` of them, below the number `before` if it is not 0."""
+        if before:
+            query = query.where(number < before)
+        rows = self.rows(query.order_by(number.desc()).limit(limit + 1))
+        more = rows[limit - 1].number if len(rows) > limit else None
+        return Page(list(map(describe, rows[:limit])), more)
 
-        Raises:
-            DatabaseAway, StorageFull: as `write`.
-        """
+    def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, repeated as in `write`."""
         try:
             with _errors(self.shown):
                 return retried(work)

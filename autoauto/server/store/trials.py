@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from optuna.storages import RDBStorage
 from sqlalchemy import ScalarSelect, column, func, select, table
 
 from autoauto.records.errors import BadInput
 from autoauto.server.store.searches import check_visible
-from autoauto.server.store.tables import ServiceDatabase
+from autoauto.server.store.tables import Page, ServiceDatabase
 from autoauto.server.store.users import User
 from autoauto.space.study_summary import StudySummary
 from autoauto.study.analysis.best import summarise_study
@@ -22,13 +22,6 @@ from autoauto.study.store.study import load_study
 _STUDIES = table("studies", column("study_id"), column("study_name"))
 TRIALS = table("trials", column("trial_id"), column("study_id"), column("number"))
 """Columns of Optuna's table that its public interface has no query for."""
-
-
-class TrialsPage(NamedTuple):
-    """Some trials by number, and the number of the first of the next page; None at the end."""
-
-    trials: list[dict[str, Any]]
-    first: int | None
 
 
 def study_name(search_id: str) -> str:
@@ -54,7 +47,7 @@ def name_of_study(database: ServiceDatabase, study_number: str) -> str | None:
         return None
 
 
-def list_trials(database: ServiceDatabase, user: User, search_id: str, first: int, limit: int) -> TrialsPage:
+def list_trials(database: ServiceDatabase, user: User, search_id: str, first: int, limit: int) -> Page:
     """Trials of a search from number `first` on, at most `limit`.
 
     Raises:
@@ -63,10 +56,10 @@ def list_trials(database: ServiceDatabase, user: User, search_id: str, first: in
     check_visible(database, user, search_id)
     study_id = study_number(database, search_id)
     if study_id is None:
-        return TrialsPage([], None)
+        return Page([], None)
     numbers = range(first, first + limit + 1)
     rows = database.run(lambda: rows_of(database.studies, study_id, numbers))
-    return TrialsPage(list(map(_described, rows[:limit])), first + limit if len(rows) > limit else None)
+    return Page(list(map(_described, rows[:limit])), first + limit if len(rows) > limit else None)
 
 
 def delete_trials(database: ServiceDatabase, search_id: str) -> None:

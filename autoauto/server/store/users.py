@@ -54,8 +54,6 @@ class TokenEntry(NamedTuple):
     """A token as a list shows it; its text is stored nowhere.
 
     Attributes:
-        name: of its user.
-        role: of its user with this token.
         created_s, expires_s, revoked_s: seconds since 1970; None where it does not expire, or is in force.
     """
 

@@ -52,12 +52,7 @@ these names; a function of a module."""
 
 
 class Commands:
-    """Runs commands over the studies of one database.
-
-    Args:
-        storage: the URL of the database.
-        run: runs a command in the child.
-    """
+    """Runs commands over the studies of one database."""
 
     def __init__(self, storage: str, run: RunCommand) -> None:
         self._storage = storage
@@ -91,7 +86,10 @@ class Commands:
                 return self._cache[whole]
             printed = self._printed(([*words, "--storage", self._storage], columns, dict(names)))
             if key is not None:
-                self._add(whole, printed)
+                self._cache[whole] = printed
+                total = sum(len(each.stdout) for each in self._cache.values())
+                while total > MAX_CACHE_BYTES:
+                    total -= len(self._cache.popitem(last=False)[1].stdout)
             return printed
 
     def close(self) -> None:
@@ -119,15 +117,8 @@ class Commands:
             raise
         return printed
 
-    def _add(self, key: Hashable, printed: Printed) -> None:
-        self._cache[key] = printed
-        total = sum(len(each.stdout) for each in self._cache.values())
-        while total > MAX_CACHE_BYTES:
-            total -= len(self._cache.popitem(last=False)[1].stdout)
-
 
 def _run_all(channel: Channel, storage: str, run: RunCommand) -> None:
-    """Run the commands that the channel asks for, until its other end is closed."""
     hide_storage(storage)
     with suppress(EOFError, OSError):
         while True:

@@ -17,7 +17,6 @@ def without_paths(text: str, uploads: Mapping[str, str]) -> str:
     """A message as a client reads it: files of another machine are no concern of his, but for what he has uploaded.
 
     Args:
-        text: the message.
         uploads: digests of uploaded files by what they are, as in `Submission.uploads`.
 
     >>> without_paths(f"no space in {gettempdir()}/autoauto-x/stage0.onnx; the node /layer1/Conv", {})

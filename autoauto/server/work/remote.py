@@ -20,6 +20,7 @@ import msgspec
 
 from autoauto.database.leases import this_process
 from autoauto.database.sqlite import file_url
+from autoauto.records.errors import BadInput
 from autoauto.server.client import Client, Refused
 from autoauto.server.store.models import keep_upload
 from autoauto.server.store.queue import Lease, Standing
@@ -27,13 +28,16 @@ from autoauto.server.store.searches import SearchState
 from autoauto.server.store.study_copy import add_trials, head_of, read_trial, trial_texts, write_head
 from autoauto.server.store.submission import SearchLimits, Submission
 from autoauto.server.store.trials import number_of_study, study_name
-from autoauto.server.work.worker import Unwelcome
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.trial_storage import TrialStorage
 
 N_TRIALS = 50
 MAX_BYTES = 500_000
 """Maximum bytes of trials in one message; a longer trial is sent alone."""
+
+
+class Unwelcome(BadInput):
+    """The server takes no requests of this worker, now or later."""
 
 
 class _Copy(NamedTuple):
@@ -44,12 +48,10 @@ class _Copy(NamedTuple):
 
 
 class RemoteSource:
-    """Implements `SearchSource` by requests.
+    """A `Queue` by requests.
 
     Args:
-        client: of the server, with the token of a worker.
         folder: for databases; emptied when another search begins.
-        labels, max_running: as of `Queue`.
     """
 
     def __init__(self, client: Client, folder: Path, labels: Mapping[str, str], max_running: int | None) -> None:
@@ -59,7 +61,11 @@ class RemoteSource:
         self._copy: _Copy | None = None
 
     def claim(self) -> Lease | None:
-        """Implements `SearchSource`."""
+        """As `Queue.claim`.
+
+        Raises:
+            Unwelcome: this worker may run none at all.
+        """
         try:
             given = self._client.ask("POST", "/v1/leases", self._claim)
         except Refused as error:
@@ -73,7 +79,7 @@ class RemoteSource:
         return Lease(**given, limits=limits, submission=submission)
 
     def open(self, lease: Lease) -> str:
-        """Implements `SearchSource`."""
+        """As `Queue.open`."""
         for what, digest in lease.submission.uploads.items():
             keep_upload(what, digest, partial(self._part, digest))
         for file in self._folder.iterdir():
@@ -93,7 +99,7 @@ class RemoteSource:
         return url
 
     def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
-        """Implements `SearchSource`."""
+        """As `Queue.renew`."""
         wants_stop: bool | None = False
         for new in self._news(lease):
             wants_stop = self._asked(lease, "renew", {"standing": standing, **new})
@@ -106,12 +112,12 @@ class RemoteSource:
     def finish(
         self, lease: Lease, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
     ) -> bool:
-        """Implements `SearchSource`."""
+        """As `Queue.finish`."""
         ending = {"state": state, "answer": answer, "reason": reason, "used_s": used_s}
         return self.renew(lease, None) is not None and self._asked(lease, "finish", ending) is not None
 
     def release(self, lease: Lease, reason: str = "", *, is_lost: bool = False) -> None:
-        """Implements `SearchSource`."""
+        """As `Queue.release`."""
         if self.renew(lease, None) is not None:
             self._asked(lease, "release", {"reason": reason, "is_lost": is_lost})
 

@@ -40,24 +40,23 @@ _NOW_S = 1e-9
 """A time budget after which nothing further is tried: the best so far is verified."""
 _PERIOD_S = 0.2
 
-Describe = Callable[[Flow, SearchRequest, SearchResult, str], dict[str, Any]]
-"""Makes plain values of the result of a search, of which the last argument is the id; a function of a module."""
-DescribeBest = Callable[[Trial], dict[str, Any]]
-
 
 class Describers(NamedTuple):
-    """Functions that turn results into plain values; another process imports them from their modules."""
+    """Functions that turn results into plain values; another process imports them from their modules.
 
-    answer: Describe
-    best: DescribeBest
+    Attributes:
+        answer: of the result of a search, of which the last argument is the id.
+        best: of the best so far.
+    """
+
+    answer: Callable[[Flow, SearchRequest, SearchResult, str], dict[str, Any]]
+    best: Callable[[Trial], dict[str, Any]]
 
 
 class Task(NamedTuple):
     """A search that is to be run.
 
     Attributes:
-        lease: of it, with the paths of files on this machine.
-        storage: the URL of the database.
         wants_stop: whether only the best so far is wanted.
         launch: how engines are started to be measured.
     """
@@ -88,11 +87,7 @@ class Outcome(NamedTuple):
 
 
 class _Ended(Exception):
-    """A search is to end now, with its best so far."""
-
-    def __init__(self, by: str) -> None:
-        super().__init__(by)
-        self.by = by
+    """A search is to end now, with its best so far; the argument says by which limit."""
 
 
 def run_searches(channel: Channel, describers: Describers) -> None:
@@ -101,12 +96,9 @@ def run_searches(channel: Channel, describers: Describers) -> None:
         while True:
             task = channel.recv()
             if isinstance(task, Task):  # a stop may arrive after its search has ended
-                channel.send(_outcome(_RunningSearch(channel, task, describers)))
-
-
-def _outcome(run: _RunningSearch) -> Outcome:
-    outcome = _searched(run)
-    return outcome._replace(reason=without_paths(outcome.reason, run.uploads))
+                outcome = _searched(_RunningSearch(channel, task, describers))
+                reason = without_paths(outcome.reason, task.lease.submission.uploads)
+                channel.send(outcome._replace(reason=reason))
 
 
 def _searched(run: _RunningSearch) -> Outcome:
@@ -124,7 +116,6 @@ def _searched(run: _RunningSearch) -> Outcome:
 
 
 def _is_of_database(error: BaseException | None) -> bool:
-    """True if an error, or a cause of it, comes from the database."""
     while error is not None:
         if isinstance(error, SQLAlchemyError | StorageInternalError):
             return True
@@ -133,8 +124,6 @@ def _is_of_database(error: BaseException | None) -> bool:
 
 
 class _RunningSearch:
-    """One search."""
-
     def __init__(self, channel: Channel, task: Task, describers: Describers) -> None:
         self._channel = channel
         self._task = task
@@ -149,13 +138,7 @@ class _RunningSearch:
         self._is_stopped = False
         self._n_lines = 0  # of engines that were measured
 
-    @property
-    def uploads(self) -> Mapping[str, str]:
-        """The digests of its uploaded files."""
-        return self._task.lease.submission.uploads
-
     def search(self) -> Outcome:
-        """Search, and describe what was found."""
         task = self._task
         if task.wants_stop and not task.lease.n_trials:
             return Outcome(SearchState.STOPPED, None, "stopped before it began")
@@ -168,7 +151,7 @@ class _RunningSearch:
                 result = self._search(flow, task.lease.left_s)
                 ended_by = "seconds" if result.out_of_time else None
             except _Ended as end:
-                ended_by = end.by
+                ended_by = str(end)
             except KeyboardInterrupt:  # while an engine was measured
                 if not self._is_stopped:
                     raise

@@ -8,20 +8,20 @@ claim ──▶ Task to the runner ──▶ its standings are stored, the lease
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import wait
 from time import monotonic
-from typing import Any, Protocol
 
 from autoauto.database.leases import LEASE_S
 from autoauto.processes.channel import BadMessage
 from autoauto.processes.recycled import RecycledChild
 from autoauto.processes.start import ChildProcess
 from autoauto.records.errors import AutoautoError, BadInput
-from autoauto.server.store.queue import Lease, Standing
+from autoauto.server.store.queue import Lease, Queue, Standing
 from autoauto.server.store.searches import SearchState
 from autoauto.server.work.paths import without_paths
+from autoauto.server.work.remote import RemoteSource, Unwelcome
 from autoauto.server.work.runner import STOP, Describers, Outcome, Task, run_searches
 
 POLL_S = 0.2
@@ -36,46 +36,14 @@ GIVE_UP_S = 4.0
 """How long a worker that is to end waits for a server or a database that is away; leases of its searches run out."""
 
 
-class Unwelcome(BadInput):
-    """The source of searches takes no requests of this worker, now or later."""
-
-
-class SearchSource(Protocol):
-    """A source of searches for a worker, which reports their progress and end to it."""
-
-    def claim(self) -> Lease | None:
-        """Lease the search that is next; None when none waits that this worker may run.
-
-        Raises:
-            Unwelcome: this worker may run none at all.
-        """
-
-    def open(self, lease: Lease) -> str:
-        """The URL of the database for the trials of a search, whose uploaded files are on this machine then.
-
-        Raises:
-            BadInput: a file is missing.
-        """
-
-    def renew(self, lease: Lease, standing: Standing | None) -> bool | None:
-        """As `Queue.renew`."""
-
-    def finish(
-        self, lease: Lease, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
-    ) -> bool:
-        """As `Queue.finish`."""
-
-    def release(self, lease: Lease, reason: str = "", *, is_lost: bool = False) -> None:
-        """As `Queue.release`."""
+SearchSource = Queue | RemoteSource
+"""A source of searches for a worker, which reports their progress and end to it."""
 
 
 class SearchWorker:
     """Runs the searches of a source, one at a time.
 
     Args:
-        source: gives the searches.
-        describers: make plain values of results.
-        log: is called with a line about what went wrong.
         on_end: is called with the id of every search that has ended here, and its state.
         launch: how engines of searches that measure are started; None where this worker runs no such search.
     """
@@ -129,11 +97,7 @@ class SearchWorker:
             self.end()
 
     def run(self, idle_s: float | None = None) -> None:
-        """Run searches until `end` is called, or for `idle_s` there was none.
-
-        Raises:
-            Unwelcome: the source takes no requests of this worker.
-        """
+        """Run searches until `end` is called, or for `idle_s` there was none."""
         last_busy_s = monotonic()
         try:
             while not self._is_ending.is_set():

@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import secrets
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from typing import Any
 
 from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import add_json, print_json, print_line, warn
-from autoauto.cli.output.token_load import token_load_lines
+from autoauto.load.tokens import OpenLoop, ServerLoad, TokenLoad, TokenMeasurement
+from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
+from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import BadInput, missing_extra
 
 EXAMPLE = "bench http://127.0.0.1:8000/v2/models/resnet50"
@@ -127,8 +130,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_text(args: argparse.Namespace) -> int:
     from autoauto.load.measure import measure_tokens
-    from autoauto.load.tokens import OpenLoop, TokenLoad
-    from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 
     for name in ("input_tokens", "output_tokens"):
         if getattr(args, name) is None:
@@ -162,9 +163,47 @@ def _run_text(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"load": load.to_json(), **measured.to_json()})
     else:
-        for line in token_load_lines(load, measured):
+        for line in _token_load_lines(load, measured):
             print_line(line)
     return 2 if measured.n_failed else 0
+
+
+_WIDTH = 10
+
+
+def _token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[str]:
+    """Lines with the throughput, a table of times, the engine's own metrics, and what disturbed the measurement."""
+    arrivals = f"{load.n_clients} clients"
+    if load.arrivals is not None:
+        arrivals = f"{load.arrivals.requests_per_s:g} requests/s that {load.arrivals.process.text}"
+    yield (
+        f"{measured.tokens_per_s:,.1f} tokens/s ± {measured.half_width:.1%}, {measured.requests_per_s:,.2f} requests/s "
+        f"in the steady part of {arrivals} (measured)"
+    )
+    yield f"{measured.n_requests:,} requests answered, {measured.n_failed:,} failed, in {measured.wall_s:,.1f} s"
+    yield f"{'milliseconds':<24}" + "".join(f"{name:>{_WIDTH}}" for name in Percentiles._fields)
+    for name, times_s in (
+        ("TTFT", measured.ttft_s),
+        ("TPOT", measured.tpot_s),
+        ("inter-token latency", measured.itl_s),
+        ("request latency", measured.latency_s),
+    ):
+        yield f"{name:<24}" + "".join(f"{1e3 * time_s:>{_WIDTH},.2f}" for time_s in times_s)
+    if measured.server is not None:
+        yield _server_line(measured.server)
+    yield from (f"note: {note}" for note in measured.notes)
+
+
+def _server_line(server: ServerLoad) -> str:
+    """The largest values of the engine's own metrics; metrics that it lacks are left out."""
+    parts = [f"{server.running:.0f} requests at once"]
+    if server.waiting is not None:
+        parts.append(f"{server.waiting:.0f} waiting")
+    if server.kv_usage is not None:
+        parts.append(f"{server.kv_usage:.0%} of the KV cache")
+    if server.n_preemptions is not None:
+        parts.append(f"{server.n_preemptions:.0f} preemptions")
+    return f"{server.before.engine} says: at most {', '.join(parts)}"
 
 
 def _run_inference(args: argparse.Namespace) -> int:
@@ -183,12 +222,9 @@ def _run_inference(args: argparse.Namespace) -> int:
         if not args.json:
             print_line(_row(result))
 
-    def warn_of(line: str) -> None:
-        if not args.json:
-            warn(line)
-
     options = LoadOptions(n_samples=args.samples, n_clients=args.concurrency, seconds=args.seconds, inputs=args.inputs)
-    metadata = asyncio.run(measure(args.url, options, show, warn_of))
+    on_note: Callable[[str], None] = (lambda _: None) if args.json else warn
+    metadata = asyncio.run(measure(args.url, options, show, on_note))
     properties = metadata.get("properties", {})
     if args.json:
         print_json({"model": metadata.get("name"), "plan": properties, "loads": [_plain(result) for result in results]})

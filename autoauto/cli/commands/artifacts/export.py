@@ -19,6 +19,7 @@ from autoauto.cli.output.lines import print_assumed, print_json, print_line, war
 from autoauto.exporters.registry import FORMATS
 from autoauto.records.errors import BadInput, Infeasible, UnreadableModel
 from autoauto.records.installation import DEFAULT_MODEL
+from autoauto.report.text import progress_bar
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -50,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
         return export_on_server(args)
     from autoauto.exporters.exporter import DecoderModel
     from autoauto.exporters.registry import write_artifact
-    from autoauto.report.text import progress_bar
 
     plan = _deployment(args)
     runs_files = args.check and not isinstance(plan.source, DecoderModel)  # which serving engines run
@@ -78,12 +78,7 @@ _VERDICTS = {True: "passed", False: "FAILED", None: "not checked here"}
 
 
 def _deployment(args: argparse.Namespace) -> Deployment:
-    """The winner of a study, or the best plan of a model by the estimate; a name that both have is the model's.
-
-    Raises:
-        BadInput: there is neither a model nor a study of that name.
-        Infeasible: nothing fits.
-    """
+    """The winner of a study, or the best plan of a model by the estimate; a name that both have is the model's."""
     from autoauto.evaluate.export import deployment
 
     args.model = args.model or DEFAULT_MODEL
@@ -114,11 +109,6 @@ def _is_model(args: argparse.Namespace) -> bool:
 
 
 def _find_model(args: argparse.Namespace) -> None:
-    """Make sure that there is a model of this name for the target.
-
-    Raises:
-        UnreadableModel: there is none.
-    """
     from autoauto.graph.decoders.gguf import is_gguf, read_gguf
     from autoauto.graph.decoders.huggingface import decoder_of
     from autoauto.graph.load import find_model
@@ -170,15 +160,11 @@ def deployment_of_study(study: Study, storage: str) -> Deployment:
 
 
 def _check_no_configuration(args: argparse.Namespace, study: Study) -> None:
-    """Refuse options that give another configuration than the study's."""
     parser = argparse.ArgumentParser()
     add_configuration(parser)
     defaults = vars(parser.parse_args([]))
-    given = [name for name, value in defaults.items() if getattr(args, name) != value and name not in _OF_ANY]
+    given = [name for name, value in defaults.items() if getattr(args, name) != value]
+    given = [name for name in given if name not in ("model", "json")]  # which also a study has
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise BadInput(f"study {study.study_name!r} has a configuration of its own, got {options} too; leave that out")
-
-
-_OF_ANY = frozenset({"model", "json"})
-"""The arguments that also a study has."""

@@ -18,9 +18,11 @@ from autoauto.cli.options.server import add_listen
 from autoauto.cli.options.study import add_storage, requested_study, storage_words
 from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
+from autoauto.engines.registry import ENGINES
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.units import MIB, format_rate
+from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:
     from autoauto.exporters.exporter import Deployment
@@ -59,12 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal ends it.
-
-    Raises:
-        MissingExtra: a library is not installed.
-        BadInput: there is nothing of that name, or it cannot be served here.
-    """
+    """Serve until a signal ends it."""
     if not all(map(find_spec, ("aiohttp", "prometheus_client", "onnxruntime"))):
         raise missing_extra("serving", "serve")
     import asyncio
@@ -113,14 +110,6 @@ def _folder(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def _check_served_here(deployment: Deployment, study_name: str, storage: str) -> None:
-    """Refuse plans that another program serves, and say which.
-
-    Raises:
-        BadInput: the plan is one of text that an engine generates, or of devices that this machine has not.
-    """
-    from autoauto.engines.registry import ENGINES
-    from autoauto.targets.host.runtimes.session import HostSession
-
     session = deployment.knobs.session
     engine = getattr(session, "engine", None)
     stored = storage_words(storage)

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.options.model import add_knob, add_model, one_switch, one_value, open_flow
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, show, warn
 from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
@@ -57,9 +57,6 @@ def run(args: argparse.Namespace) -> int:
 
     Returns:
         0, or 3 when some layers fit no phase.
-
-    Raises:
-        BadInput: options that contradict each other, or a cluster without streaming memory.
     """
     recompute = one_switch(args, "recompute")
     if recompute and args.mode == "inference":
@@ -88,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> dict[str, Any]:
-    """A phased plan as plain values, named like the fields."""
     clock_hz = flow.cluster.clock_hz
     return {
         "model": flow.graph.name,
@@ -109,7 +105,6 @@ def _describe(flow: Flow, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan
 
 def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
     from autoauto.report.tables.plans import buffers_table, phases_table
-    from autoauto.report.tables.table import show
 
     clock_hz = flow.cluster.clock_hz
     show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))

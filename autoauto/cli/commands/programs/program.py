@@ -10,14 +10,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import print_line, warn
+from autoauto.programs.batch_serialisation.program import LoopStep
+from autoauto.programs.samples import read_samples
 from autoauto.records.errors import BadInput, OutOfMemory
-
-if TYPE_CHECKING:
-    from autoauto.programs.batch_serialisation.program import LoopStep
+from autoauto.records.plans.phased import IoMode, PhasedOptions
+from autoauto.records.units import format_bytes
+from autoauto.space.knobs import Knobs
+from autoauto.space.modes.phased import Phased
 
 EXAMPLE = "program phased-training data/samples/digits.csv.gz"
 N_HIDDEN = 512
@@ -48,11 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the program, and print what it shows.
-
-    Raises:
-        BadInput: the input cannot be read.
-    """
+    """Run the program, and print what it shows."""
     for line in PROGRAMS[args.name](args):
         print_line(line)
     return 0
@@ -62,9 +60,6 @@ def _batch_serialisation(args: argparse.Namespace) -> Iterator[str]:
     """The calls of all loops, and which tensors each moves from and to which entries of buffers."""
     from autoauto.evaluate.open import load_flow
     from autoauto.programs.batch_serialisation.loops import phased_program
-    from autoauto.records.plans.phased import IoMode, PhasedOptions
-    from autoauto.space.knobs import Knobs
-    from autoauto.space.modes.phased import Phased
 
     knobs = Knobs(1, BATCH_SIZE, mode=Phased(args.steps))
     plan = load_flow(args.input).phases.plan(knobs, PhasedOptions(args.steps, IoMode.IO_OVERLAPPED))
@@ -88,8 +83,6 @@ def _phased_training(args: argparse.Namespace) -> Iterator[str]:
     """The network trained whole and in phases under the same budget, and the loss of its first and last update."""
     from autoauto.programs.phased_training.network import Network
     from autoauto.programs.phased_training.training import UpdateLoop, train_phased, train_whole
-    from autoauto.programs.samples import read_samples
-    from autoauto.records.units import format_bytes
 
     samples = read_samples(Path(args.input))
     n_inputs, n_classes = samples.inputs.shape[1], int(samples.labels.max()) + 1
@@ -112,7 +105,6 @@ def _sharded_engine(args: argparse.Namespace) -> Iterator[str]:
     """Lines on what every device sent, received and computed, and whether outputs equal those of one device."""
     import numpy as np
 
-    from autoauto.programs.samples import read_samples
     from autoauto.programs.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice, random_weights
     from autoauto.programs.sharded_engine.run import run_sharded
 

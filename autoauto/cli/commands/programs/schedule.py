@@ -6,24 +6,28 @@ import argparse
 import re
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from autoauto.cli.commands.programs.schedule_popart import (
-    DEFAULT_STAGES,
-    describe_popart,
-    poplar_mapping,
-    print_popart,
-    show_pipeline,
-)
 from autoauto.cli.options.model import add_knob, one_switch
 from autoauto.cli.options.values import at_most, integers
-from autoauto.cli.output.lines import add_json, print_assumed, print_json
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, print_line, show
+from autoauto.exporters.schedule_csv import write_schedule_csv
+from autoauto.programs.popart.graph import PopartPipeline
+from autoauto.programs.popart.transform import devices_view, program_text, stages_view, transform
 from autoauto.records.errors import BadInput
-from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, Order, Transfers
-
-if TYPE_CHECKING:
-    from autoauto.records.plans.timeline import Timeline
-    from autoauto.records.schedule import Schedule, StageTimes
+from autoauto.records.plans.timeline import Timeline
+from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, WEIGHT, Order, Schedule, StageTimes, Transfers
+from autoauto.report.text import timeline_picture
+from autoauto.report.trace import write_chrome_trace
+from autoauto.schedule.csv_checks import hang_of_waiting_sends
+from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
+from autoauto.schedule.orders.poplar import execution_order, require_mapping
+from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of
+from autoauto.schedule.read_csv import read_actions, schedule_of
+from autoauto.schedule.simulate.barrier import slots
+from autoauto.schedule.simulate.simulate import simulate
+from autoauto.schedule.stash import stash_entries
+from autoauto.schedule.times import stage_times
 
 EXAMPLE = "schedule --schedule 1f1b --stages 4 --n-micro-batches 8 --forward-cycles 1 --backward-cycles 2"
 
@@ -33,15 +37,8 @@ DEFAULTS = {"schedule": str(Order.ONE_F_ONE_B), "n_micro_batches": 8, "mode": "t
 """Of the options that --from-csv excludes; all others of these are None or False where they are not given."""
 
 ORDER_ARGUMENTS = (
-    *DEFAULTS,
-    "stages",
-    "chunks",
-    "max_in_flight",
-    "stage_to_device",
-    "bubble_checks",
-    "pipeline",
-    "program",
-    "view",
+    *(*DEFAULTS, "stages", "chunks", "max_in_flight", "stage_to_device", "bubble_checks"),
+    *("pipeline", "program", "view"),
 )
 
 
@@ -130,8 +127,6 @@ def _add_costs(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate the order, and print or write its timeline."""
-    from autoauto.schedule.simulate.simulate import simulate
-
     assumed: list[str] = []
     if args.from_csv:
         schedule, times, assumed = _custom_schedule(args)
@@ -163,11 +158,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(timeline: Timeline) -> dict[str, Any]:
-    """A simulated order as plain values."""
-    from autoauto.schedule.orders.poplar import execution_order
-    from autoauto.schedule.simulate.barrier import slots
-    from autoauto.schedule.stash import stash_entries
-
     schedule = timeline.schedule
     record = {
         "order": schedule.order_name,
@@ -213,16 +203,7 @@ def decimals(text: str) -> Cycles:
 
 
 def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, list[str]]:
-    """The schedule of --from-csv, the times of its actions, and what is assumed of its messages.
-
-    Raises:
-        BadInput: options that make an order, or a file that is refused.
-    """
-    from autoauto.records.schedule import WEIGHT
-    from autoauto.schedule.csv_checks import hang_of_waiting_sends
-    from autoauto.schedule.read_csv import read_actions, schedule_of
-    from autoauto.schedule.times import stage_times
-
+    """The schedule of --from-csv, the times of its actions, and what is assumed of its messages."""
     given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]
     if given:
         raise BadInput(f"--from-csv gives the order and its size; leave out {', '.join(given)}")
@@ -237,16 +218,6 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, li
 
 
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
-    """The schedule of the arguments, and the times of its actions.
-
-    Raises:
-        BadInput: there is no such pipeline.
-    """
-    from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
-    from autoauto.schedule.orders.poplar import require_mapping
-    from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of
-    from autoauto.schedule.times import stage_times
-
     training = args.mode == "training"
     n_chunks = args.chunks or (2 if spec_of(order).in_groups else 1)
     mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
@@ -299,16 +270,11 @@ def _per_device(option: str, values: Cycles, n_devices: int) -> Cycles:
 def _write(args: argparse.Namespace, timeline: Timeline) -> None:
     if args.html:
         from autoauto.report.html import timeline_page, write_page
-        from autoauto.schedule.stash import stash_entries
 
         write_page(timeline_page(timeline, stash_entries(timeline.schedule)), args.html)
     if args.trace:
-        from autoauto.report.trace import write_chrome_trace
-
         write_chrome_trace(timeline, args.trace)
     if args.csv:
-        from autoauto.exporters.schedule_csv import write_schedule_csv
-
         write_schedule_csv(timeline.schedule, args.csv)
 
 
@@ -316,9 +282,75 @@ def _show(timeline: Timeline) -> None:
     from rich.console import Console
 
     from autoauto.report.tables.plans import timeline_table
-    from autoauto.report.tables.table import show
-    from autoauto.report.text import timeline_picture
-    from autoauto.schedule.stash import stash_entries
 
     picture = timeline_picture(timeline, Console().width)
     show(picture, timeline_table(timeline, stash_entries(timeline.schedule)))
+
+
+DEFAULT_STAGES = 4
+SIMULATION_ARGUMENTS = ("stages", "html", "trace", "csv", "bubble_checks", "chunks", "max_in_flight", "stage_to_device")
+
+
+def show_pipeline(args: argparse.Namespace) -> int:
+    """Print the pipeline of layers in a file: the views that the arguments ask for, by default its program."""
+    given = [name for name in SIMULATION_ARGUMENTS if getattr(args, name)]
+    if given:
+        raise BadInput(f"a pipeline of layers is transformed, not simulated; leave out {', '.join(given)}")
+    if args.json:
+        print_json(describe_popart(args))
+    else:
+        args.program = args.program or not args.view
+        print_popart(args)
+    return 0
+
+
+def describe_popart(args: argparse.Namespace) -> dict[str, Any]:
+    """The pipeline as plain values."""
+    pipeline = _pipeline(args)
+    return {
+        "stage_devices": pipeline.devices,
+        "n_pipeline_cycles": pipeline.program.n_cycles,
+        "stash_entries": list(pipeline.stash_entries.values()),
+        "n_copies": len(pipeline.copies),
+        "program": program_text(pipeline).splitlines(),
+        "stages_view": stages_view(pipeline).splitlines(),
+        "devices_view": devices_view(pipeline).splitlines(),
+    }
+
+
+def print_popart(args: argparse.Namespace) -> None:
+    """Print the program, a view, or both."""
+    pipeline = _pipeline(args)
+    texts = [program_text(pipeline)] if args.program else []
+    if args.view:
+        texts.append(stages_view(pipeline) if args.view == "stages" else devices_view(pipeline))
+    print_line("\n\n".join(texts))
+
+
+def poplar_mapping(args: argparse.Namespace) -> tuple[int, ...]:
+    """The device of every stage of --pipeline, also of backward stages, for the orders of Poplar [poplar-tensorflow].
+
+    Raises:
+        BadInput: another order, or a pipeline that the TensorFlow plugin refuses.
+    """
+    from autoauto.programs.popart.input import read_pipeline
+    from autoauto.programs.popart.tensorflow_plugin import check_accumulation, poplar_devices
+    from autoauto.records.files.json import read_json
+
+    takers = [order for order in Order if spec_of(order).takes_stage_devices]
+    if args.schedule not in takers:
+        raise BadInput(f"--pipeline is for popart, {', '.join(takers)}, got {args.schedule}")
+    check_accumulation(args.n_micro_batches)
+    return poplar_devices(read_pipeline(read_json(args.pipeline)), training=args.mode == "training")
+
+
+def _pipeline(args: argparse.Namespace) -> PopartPipeline:
+    """The layers of a file, or one per device, as PopART pipelines them."""
+    from autoauto.programs.popart.input import read_pipeline, simple_pipeline
+    from autoauto.records.files.json import read_json
+
+    if args.schedule != Order.POPART:
+        raise BadInput(f"--program and --view need --schedule popart, got {args.schedule}")
+    graph = read_pipeline(read_json(args.pipeline)) if args.pipeline else simple_pipeline(args.stages or DEFAULT_STAGES)
+    recompute = one_switch(args, "recompute")
+    return transform(graph, args.n_micro_batches, training=args.mode == "training", recompute=recompute)

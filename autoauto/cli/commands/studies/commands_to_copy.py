@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.options.model import PROFILE_OPTIONS, add_model, add_profile
 from autoauto.cli.options.study import DEFAULT_STORAGE
 from autoauto.engines.registry import engine_named
+from autoauto.graph.load import find_model
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.files.uploads import named_uploads
 from autoauto.records.installation import DEFAULT_MODEL
@@ -19,6 +20,9 @@ from autoauto.records.target import Origin, studied_origin
 from autoauto.records.units import GIB, MIB
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.training import Training
+from autoauto.space.objectives import objectives_text
+from autoauto.space.requests.given import values_given
 from autoauto.space.study_summary import SERVED, StudySummary
 from autoauto.space.table import TABLE, flat_value, shown
 from autoauto.space.trial import Trial
@@ -43,23 +47,16 @@ def commands_of(summary: StudySummary) -> list[tuple[str, str]]:
     # Options of the output are not asked for again.
     typed = shlex.split(summary.attributes.get("command", ""))
     if typed[:2] == ["autoauto", "search"] and typed[2:]:  # else it was called from Python
-        _, again = _output_options().parse_known_args(typed[2:])
+        output = argparse.ArgumentParser(add_help=False)
+        output.add_argument("--json", action="store_true")
+        output.add_argument("--log")
+        _, again = output.parse_known_args(typed[2:])
         commands.append(("Search again", shlex.join(["autoauto", "search", *again])))
     return commands
 
 
-def _output_options() -> argparse.ArgumentParser:
-    """The options that say what a search prints, not what it searches."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--log")
-    return parser
-
-
 def _is_exported(summary: StudySummary, winner: Trial) -> bool:
     """True if `autoauto export STUDY` writes the winner; if a model has the same name, that model is exported."""
-    from autoauto.graph.load import find_model
-
     of_a_profile = problem_of_study(summary.attributes).profile is not None
     if winner.knobs.training or of_a_profile or winner.knobs.is_phased:
         return False
@@ -98,7 +95,6 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
 
 
 def _phase_arguments(knobs: Knobs, plan: PhasedPlan) -> Iterator[str]:
-    """The options of `autoauto phased` for a configuration."""
     yield from ("--memory-proportion", f"{flat_value(knobs, 'memory_proportion')}")
     yield from ("--batch-size", f"{knobs.batch_size}", "--steps", f"{plan.steps}")
     yield from ("--io-mode", f"{plan.io_mode}", "--replicas", f"{plan.n_replicas}")
@@ -164,8 +160,6 @@ def search_command(request: SearchRequest) -> str:
 
 
 def _study_words(study: StudyConfig) -> Iterator[str]:
-    """The options of what is searched, for what, and how long."""
-    from autoauto.space.objectives import objectives_text
     from autoauto.space.requests.request import StudyConfig
     from autoauto.study.methods.registry import method_for
 
@@ -197,8 +191,6 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
 
 
 def _space_words(space: SearchSpace | KnobValues) -> Iterator[str]:
-    """The options of the values of knobs, and of what must hold between them."""
-    from autoauto.space.modes.training import Training
     from autoauto.space.requests.request import KnobValues
 
     values: Mapping[str, Sequence[object]]
@@ -229,8 +221,6 @@ def _values_text(values: Sequence[object]) -> str:
 
 
 def _given_text(configuration: Knobs | Mapping[str, object]) -> str:
-    from autoauto.space.requests.given import values_given
-
     values = values_given(configuration) if isinstance(configuration, Knobs) else configuration
     return ",".join(f"{name}={_values_text([value])}" for name, value in values.items())
 

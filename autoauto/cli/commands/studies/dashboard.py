@@ -29,6 +29,7 @@ from autoauto.cli.output.search_result import simulated_timeline
 from autoauto.http.hosts import is_allowed_host
 from autoauto.processes.circles import collect_often
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.report.wording import clock_of, origin_of, shown_clock
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Trial
 
@@ -65,12 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the notes, figures and files of the study, then serve the dashboard until Ctrl-C or SIGTERM.
-
-    Raises:
-        MissingExtra: optuna-dashboard or plotly is not installed.
-        BadInput: no such study, one without trials, or the port is taken.
-    """
+    """Write the notes, figures and files of the study, then serve the dashboard until Ctrl-C or SIGTERM."""
     study = requested_study(args)
     if not all(map(importlib.util.find_spec, ("optuna_dashboard", "plotly"))):
         raise missing_extra("the dashboard", "dashboard")
@@ -105,7 +101,6 @@ class _ThreadedServer(ThreadingMixIn, WSGIServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer a connection."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -133,16 +128,13 @@ def _ending_at_signals() -> Iterator[None]:
     The server of the standard library catches every exception there (`wsgiref`). Nothing is lost: databases keep what
     was committed.
     """
-    previous = {number: signal.signal(number, _end) for number in (signal.SIGINT, signal.SIGTERM)}
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous = {number: signal.signal(number, lambda *_: os._exit(0)) for number in signals}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _end(*_: object) -> None:
-    os._exit(0)
 
 
 def own_host_only(app: WSGIApplication) -> WSGIApplication:
@@ -158,11 +150,6 @@ def own_host_only(app: WSGIApplication) -> WSGIApplication:
 
 
 def _server(port: int) -> WSGIServer:
-    """A server on this machine's `port`, which does not answer yet.
-
-    Raises:
-        BadInput: it is taken, or there is no such port.
-    """
     try:
         return _ThreadedServer((HOST, port), _SilentHandler)
     except (OSError, OverflowError) as error:
@@ -192,7 +179,6 @@ def write_dashboard(dashboard: DashboardFiles, summary: StudySummary) -> None:
     from autoauto.report.charts.plotly_figure import plotly_figure
     from autoauto.report.charts.study import study_charts
     from autoauto.report.notes import finalist_note, study_note, trial_note
-    from autoauto.report.wording import origin_of
     from autoauto.study.analysis.comparisons import study_comparisons
 
     digest = hashlib.sha256(f"{__version__} {summary}".encode()).hexdigest()
@@ -222,27 +208,18 @@ def _trials_with_notes(summary: StudySummary) -> list[Trial]:
 
 def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Trial) -> dict[str, str]:
     """Write the files of a finalist; returns the addresses of its pictures by their names."""
-    number, pictures = finalist.number, {}
-    for name, content in _files(summary, finalist):
-        address = dashboard.file(number, name, content.encode())
-        if name.endswith(".svg"):
-            pictures[name.removesuffix(".svg")] = address
-    return pictures
-
-
-def _files(summary: StudySummary, finalist: Trial) -> Iterator[tuple[str, str]]:
-    """Name and content of every file of a finalist."""
     from autoauto.report.charts.plan import memory_chart, timeline_chart
     from autoauto.report.charts.svg import picture_file
     from autoauto.report.trace import chrome_trace
-    from autoauto.report.wording import clock_of, origin_of, shown_clock
 
-    timeline, clock_hz = simulated_timeline(finalist), clock_of(summary, finalist)
-    yield "plan.json", json.dumps(describe_plan(finalist.plan), indent=1)
+    number, timeline, clock_hz = finalist.number, simulated_timeline(finalist), clock_of(summary, finalist)
+    dashboard.file(number, "plan.json", json.dumps(describe_plan(finalist.plan), indent=1).encode())
     charts = [memory_chart(finalist, origin_of(summary))]
     if timeline is not None:
-        yield "trace.json", json.dumps(chrome_trace(timeline, clock_hz))
+        dashboard.file(number, "trace.json", json.dumps(chrome_trace(timeline, clock_hz)).encode())
         in_seconds, device = shown_clock(summary) is not None, finalist.knobs.session.words.device
         charts.insert(0, timeline_chart(timeline, clock_hz, in_seconds=in_seconds, device=device))
+    pictures = {}
     for chart in charts:
-        yield f"{chart.name}.svg", picture_file(chart)
+        pictures[chart.name] = dashboard.file(number, f"{chart.name}.svg", picture_file(chart).encode())
+    return pictures

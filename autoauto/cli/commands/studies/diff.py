@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autoauto.cli.commands.studies.study_on_server import difference_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import STUDY_HELP, add_storage, chosen_name
-from autoauto.cli.output.lines import add_json, print_json
+from autoauto.cli.output.lines import add_json, print_json, show
 
 if TYPE_CHECKING:
     from autoauto.report.tables.two_searches import ComparedSearch
@@ -30,14 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what both gave side by side.
-
-    Raises:
-        BadInput: there is no such study.
-    """
+    """Print what both gave side by side."""
     if is_on_server(args):
         return difference_on_server(args)
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.two_searches import compared_rows, comparison_tables
 
     pair = [_compared(args.storage, name) for name in (args.study, args.other)]
@@ -51,11 +46,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compared(storage: str, name: str) -> ComparedSearch:
-    """A study as a side of the comparison.
-
-    Raises:
-        BadInput: there is none of this name.
-    """
     from autoauto.report.tables.two_searches import ComparedSearch
     from autoauto.space.requests.request import SearchRequest
     from autoauto.study.analysis.asked import asked_of

@@ -6,13 +6,14 @@ It says what limits the winner, and why every other cell lost or cannot run.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study, summary_to_report
-from autoauto.cli.output.lines import add_json, print_json, print_line
+from autoauto.cli.output.lines import add_json, print_json, show, show_command
+from autoauto.cli.output.plans import show_price
 from autoauto.cli.output.search_result import (
     describe_comparisons,
     describe_speed,
@@ -22,12 +23,11 @@ from autoauto.cli.output.search_result import (
     show_uses_of,
 )
 from autoauto.records.errors import Infeasible
+from autoauto.report.reasons import BindingFact, what_binds, why_not
+from autoauto.report.wording import origin_of, ran_on_devices, shown_clock
+from autoauto.space.study_summary import StudySummary
 from autoauto.space.table import own_values, speed_values
-
-if TYPE_CHECKING:
-    from autoauto.report.reasons import BindingFact
-    from autoauto.space.study_summary import StudySummary
-    from autoauto.space.trial import Cell, Trial
+from autoauto.space.trial import Cell
 
 EXAMPLE = "explain first"
 
@@ -48,8 +48,6 @@ def run(args: argparse.Namespace) -> int:
     if is_on_server(args):
         return show_on_server(args, "explain", "json" if args.json else "text")
     from autoauto.report.tables.study import binding_table, comparisons_table, reasons_table
-    from autoauto.report.tables.table import show, show_command
-    from autoauto.report.wording import origin_of, shown_clock
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 
     summary = summary_to_report(args, requested_study(args))
@@ -60,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             if not summary.of_several:
                 show_uses_of(summary)
                 show_engines(summary)
-                _show_price(summary.winner)
+                show_price(summary.winner.result, summary.winner.knobs)
             compared = with_best_use(study_comparisons(summary))
             binds = binding_table(
                 summary.winner, origin_of(summary), summary.transferred, shown_clock(summary), summary.rate_curves
@@ -77,10 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _describe(summary: StudySummary) -> dict[str, Any]:
-    """The winner with its limits, and why every cell lost, as plain values."""
-    from autoauto.report.reasons import what_binds
     from autoauto.report.tables.traffic import load_facts
-    from autoauto.report.wording import ran_on_devices, shown_clock
 
     winner, clock_hz = summary.winner, shown_clock(summary)
     binds: list[BindingFact] = []
@@ -99,8 +94,6 @@ def _describe(summary: StudySummary) -> dict[str, Any]:
 
 
 def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:
-    from autoauto.report.reasons import why_not
-
     knobs = {name: value for name, value in own_values(cell.knobs).items() if name != "batch_size"}
     return {
         **knobs,
@@ -112,12 +105,3 @@ def _describe_cell(cell: Cell, summary: StudySummary) -> dict[str, Any]:
         "loss_percent": summary.loss_percent(cell.best) if cell.best else None,
         "why": why_not(cell, summary),
     }
-
-
-def _show_price(winner: Trial) -> None:
-    """Print the cost of the winner's samples and their energy, if prices are known."""
-    from autoauto.report.wording import energy_text, price_text
-
-    sample = winner.knobs.mode.sample
-    if price := price_text(winner.result, sample):
-        print_line("; ".join(filter(None, (price, energy_text(winner.result, sample)))))

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autoauto.cli.commands.studies.search import add_objective, typed_command
 from autoauto.cli.options.model import add_model, add_space
 from autoauto.cli.options.study import add_storage
-from autoauto.cli.output.lines import add_json, print_assumed, print_json, warn
+from autoauto.cli.output.lines import add_json, print_assumed, print_json, show, warn
 from autoauto.cli.output.search_result import describe_best
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.space.objectives import objective_tuple
 
 if TYPE_CHECKING:
     from autoauto.evaluate.flow import Flow
@@ -39,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Search every cluster, and print a row of each, the best by the objective first."""
     from autoauto.report.tables.clusters import ranked_answers
-    from autoauto.space.objectives import objective_tuple
     from autoauto.space.requests.request import asked_objectives
 
     names = list(dict.fromkeys(filter(None, (args.cluster or "").split(","))))
@@ -54,10 +54,10 @@ def run(args: argparse.Namespace) -> int:
     answers = ranked_answers([_answer(args, *each) for each in opened], objective)
     notes = tuple(dict.fromkeys(note for flow, _ in opened for note in flow.setting.notes))
     if args.json:
-        print_json({"objective": str(objective), "clusters": list(map(_describe, answers)), "assumed": list(notes)})
+        described = [{**each._asdict(), "best": each.best and describe_best(each.best)} for each in answers]
+        print_json({"objective": str(objective), "clusters": described, "assumed": list(notes)})
     else:
         from autoauto.report.tables.clusters import clusters_table
-        from autoauto.report.tables.table import show
 
         show(clusters_table(answers, objective))
         print_assumed(notes)
@@ -68,11 +68,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _opened(args: argparse.Namespace, cluster: str) -> tuple[Flow, SearchRequest]:
-    """A cluster with its model, and what is searched there.
-
-    Raises:
-        BadInput: there is no such cluster, or it does not go with the other arguments.
-    """
     from autoauto.evaluate.open import open_problem
     from autoauto.space.requests.request import SearchRequest
     from autoauto.study.arguments import check_objectives
@@ -94,8 +89,3 @@ def _answer(args: argparse.Namespace, flow: Flow, request: SearchRequest) -> Clu
     result = search_study(flow, request.study, storage)
     reason = "" if result.best else str(nothing_fits(result))
     return ClusterAnswer(flow.cluster.name, result.best, flow.traits.origin, result.study_name, reason)
-
-
-def _describe(answer: ClusterAnswer) -> dict[str, Any]:
-    best = answer.best and describe_best(answer.best)
-    return {**answer._asdict(), "best": best}

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autoauto.cli.commands.studies.commands_to_copy import commands_of
 from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study, require_trials, summary_to_report
-from autoauto.cli.output.lines import add_json, print_json, warn
+from autoauto.cli.output.lines import add_json, print_json, show, warn
 from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
@@ -27,10 +27,9 @@ from autoauto.cli.output.search_result import (
     simulated_timeline,
 )
 from autoauto.records.errors import BadInput, Infeasible
-
-if TYPE_CHECKING:
-    from autoauto.space.study_summary import StudySummary
-    from autoauto.space.trial import Trial
+from autoauto.report.wording import origin_of, shown_clock
+from autoauto.space.study_summary import StudySummary
+from autoauto.space.trial import Trial
 
 EXAMPLE = "report first --html first.html"
 
@@ -46,24 +45,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the best of the study's trials; write the page when --html is given.
-
-    Raises:
-        BadInput: a page is asked for of a study without trials.
-        Infeasible: no trial of the study fits.
-    """
+    """Print the best of the study's trials; write the page when --html is given."""
     if is_on_server(args):
         return show_on_server(args, "report", *_form(args))
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import trials_table
-    from autoauto.report.wording import origin_of, shown_clock
     from autoauto.study.analysis.best import counts_of, front_of, objectives_of_study
     from autoauto.study.store.trials import with_plans
 
     study = requested_study(args)
     summary = summary_to_report(args, study)
     if args.html:
-        _write_page(require_trials(summary), args.html)
+        from autoauto.report.html import study_page, write_page
+        from autoauto.study.analysis.comparisons import study_comparisons
+
+        timeline = simulated_timeline(summary.winner) if summary.winner else None
+        page = study_page(require_trials(summary), study_comparisons(summary), timeline, commands_of(summary))
+        write_page(page, args.html)
         warn(f"wrote {args.html}")
     objectives = objectives_of_study(study)
     best, front = None, []
@@ -95,7 +92,6 @@ def run(args: argparse.Namespace) -> int:
 def _describe(
     args: argparse.Namespace, summary: StudySummary, best: Trial | None, front: list[Trial]
 ) -> dict[str, Any]:
-    """The best of a study, or its Pareto front, as plain values."""
     from autoauto.study.store.database import shown_storage
 
     described: dict[str, Any] = {"best": None}
@@ -114,12 +110,3 @@ def _form(args: argparse.Namespace) -> tuple[str, Path | None]:
     if args.html:
         return "html", args.html
     return ("json" if args.json else "text"), None
-
-
-def _write_page(summary: StudySummary, path: Path) -> None:
-    from autoauto.report.html import study_page, write_page
-    from autoauto.study.analysis.comparisons import study_comparisons
-
-    timeline = simulated_timeline(summary.winner) if summary.winner else None
-    page = study_page(summary, study_comparisons(summary), timeline, commands_of(summary))
-    write_page(page, path)

@@ -11,9 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from autoauto.cli.commands.studies.search_on_server import search_on_server
-from autoauto.cli.options.busy import add_busy, heed_busy
-from autoauto.cli.options.measuring import add_measuring
+from autoauto.cli.commands.studies.study_on_server import search_on_server
 from autoauto.cli.options.model import add_model, add_profile, add_space, open_flow, say_defaults
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_executor, add_storage, add_workers, executor_maker, storage_words
@@ -21,14 +19,15 @@ from autoauto.cli.options.values import (
     at_most,
     configuration_text,
     constraint_text,
+    labels,
     objectives,
     positive_number,
     seconds,
     share,
 )
-from autoauto.cli.output.busy import describe_busy, describe_threads, print_threads
+from autoauto.cli.output.busy import add_busy, describe_busy, heed_busy, state_of
 from autoauto.cli.output.generation import describe_engines
-from autoauto.cli.output.lines import add_json, print_json, print_line, warn
+from autoauto.cli.output.lines import add_json, print_json, print_line, show, show_command, warn
 from autoauto.cli.output.log import add_log, best_event, open_log, write_event
 from autoauto.cli.output.search_result import (
     describe_comparisons,
@@ -36,14 +35,15 @@ from autoauto.cli.output.search_result import (
     describe_result,
     describe_speed,
     show_result,
-    show_uses,
+    show_table_of_uses,
 )
 from autoauto.cli.search_config import add_config
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
+from autoauto.report.wording import configuration, headline
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
-from autoauto.space.objectives import Method, Objective
+from autoauto.space.objectives import MAX_MEASURED, Method, Objective
 from autoauto.space.table import KNOB_NAMES, own_values
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_space(parser)
     add_objective(parser)
     _add_method(parser)
-    add_measuring(parser)
+    _add_measuring(parser)
     add_workers(parser, None, "this process measures itself")
     add_executor(parser)
     add_storage(parser)
@@ -117,7 +117,6 @@ def add_objective(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_method(parser: argparse.ArgumentParser) -> None:
-    """Add how configurations are chosen, and how the winner is verified."""
     parser.add_argument(
         "--method",
         choices=[str(method) for method in Method],
@@ -178,6 +177,53 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_measuring(parser: argparse.ArgumentParser) -> None:
+    """Add how many configurations are measured, and how their engines are started."""
+    parser.add_argument(
+        "--measure",
+        type=at_most(MAX_MEASURED, minimum=0),
+        default=0,
+        metavar="K",
+        help="start the best configurations on real engines and measure up to K of them, one after the other, each the "
+        "one that is likely best by all before; default %(default)s: the answer is modelled",
+    )
+    parser.add_argument(
+        "--measure-flips",
+        type=at_most(MAX_MEASURED, minimum=0),
+        default=0,
+        metavar="N",
+        help="measure up to N more: the answer with another value of one knob, those nearest to it by forecast first",
+    )
+    parser.add_argument(
+        "--launch",
+        metavar="WAY",
+        help="how engines are started to be measured: local, on this machine; ssh:HOST, or ssh:HOST1,HOST2 for several "
+        "machines; docker, in containers of this machine; default local",
+    )
+    parser.add_argument(
+        "--endpoint",
+        action="append",
+        metavar="URL",
+        help="somebody else starts engines to be measured: commands are printed, and measured once the server at URL "
+        "answers; several times for several replicas, or once for what shares requests out among them; its key is "
+        "read from the variable OPENAI_API_KEY",
+    )
+    parser.add_argument(
+        "--launch-timeout",
+        type=positive_number,
+        metavar="S",
+        help="seconds until an engine that was started must answer; default 1800",
+    )
+    parser.add_argument(
+        "--measure-on",
+        type=labels,
+        default={},
+        metavar="NAME=VALUE,...",
+        help="with --server and --measure: what the worker says of itself that measures, for example gpu=h100; "
+        "it must have been started with --launch",
+    )
+
+
 def run(args: argparse.Namespace) -> int:
     """Search, store every trial, print the best configuration."""
     from autoauto.space.requests.request import SearchRequest
@@ -216,11 +262,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse options that would do nothing here.
-
-    Raises:
-        BadInput: there is one.
-    """
     if args.measure_on:
         raise BadInput("--measure-on says which worker of a server measures, got no --server; here it is this machine")
     if args.resume:
@@ -277,8 +318,6 @@ def _show_lower_precisions(flow: Flow, result: SearchResult) -> None:
 
 
 def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: StudySummary) -> None:
-    """Print the best configuration, its comparison with others, and the command that explains it."""
-    from autoauto.report.tables.table import show_command
     from autoauto.study.store.database import shown_storage
 
     say_defaults(args)
@@ -292,7 +331,6 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
 
 def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> int:
     """Print the estimates and what a search would try; no trial is made."""
-    from autoauto.report.tables.table import show
     from autoauto.report.tables.trials import dry_run_table
     from autoauto.study.analysis.dry_run import dry_run, expected_winner
     from autoauto.study.arguments import Extent, check_objectives, chosen_method, n_repeats_of, space_of
@@ -310,16 +348,20 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     expected_s = None
     if pace is not None:  # workers share the measurements of the search, but not those of the verification
         expected_s = pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
-    winner = expected_winner(expected.cells, space, config.objectives)
+    winner, machine = expected_winner(expected.cells, space, config.objectives), state_of(flow)
     if args.json:
         best = winner and {**own_values(winner.trial.knobs), **describe_speed(winner.trial)}
         record = expected._asdict() | {"best": best, "cells": list(map(describe_expected, expected.cells))}
-        print_json(record | {"n_again": n_again, "expected_s": expected_s} | describe_threads(flow))
+        record |= {"n_again": n_again, "expected_s": expected_s}
+        if machine is not None:
+            record["machine"] = machine.to_json()
+        print_json(record)
         return _dry_exit_code(expected)
     say_defaults(args)
     if winner is not None:
         needs = flow.setting.needs(winner.trial.knobs.session)
-        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED, needs=needs)
+        print_line("; ".join(filter(None, (headline(winner.trial, Origin.ESTIMATED), needs))))
+        show_table_of_uses(winner.comparisons, Origin.ESTIMATED)
     show(dry_run_table(expected.cells, config.objectives))
     if (n_others := len(space.cells) - len(expected.cells)) > 0:
         print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")
@@ -328,14 +370,13 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         f"{expected.n_measured:,}, if all measurements equal the estimates; nothing was measured"
     )
     print_line(_time_line(args.storage, pace, expected_s, expected.n_measured, n_again))
-    print_threads(flow)
+    if machine is not None:
+        print_line(f"threads: {machine.threads_text}")
     return _dry_exit_code(expected)
 
 
 def _dry_exit_code(expected: DryRun) -> int:
     """0, or 3 with a line on stderr where by the estimate nothing fits or meets the bounds."""
-    from autoauto.report.wording import configuration
-
     trials = [trial for entry in expected.cells for trial in entry.cell.trials]
     if any(trial.fits for trial in trials):
         return 0

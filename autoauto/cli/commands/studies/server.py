@@ -117,25 +117,30 @@ def labels_of(args: argparse.Namespace) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Start the server, or do what the action says.
+    """Start the server, or do what the action says."""
+    if not args.action:
+        return _serve(args)
+    from autoauto.server.store.room import check_lines
+    from autoauto.server.store.users import Role, create_token, list_tokens, revoke_tokens
 
-    Raises:
-        MissingExtra: a library is not installed.
-        BadInput: there is no such action, or it cannot be done.
-    """
     match args.action:
-        case []:
-            return _serve(args)
         case ["token", "create", name]:
-            return _create_token(args, name)
+            lasts_s = None if args.expires_days is None else args.expires_days * _DAY_S
+            token = create_token(open_database(args.storage), name, Role(args.role), lasts_s)
+            print_line(f"token of {name}, {args.role}, shown this once: {token}")
         case ["token", "revoke", name]:
-            return _revoke_tokens(args, name)
+            print_line(f"revoked: {revoke_tokens(open_database(args.storage), name)} of {name}")
         case ["token", "list"]:
-            return _list_tokens(args)
+            for entry in list_tokens(open_database(args.storage)):
+                made = datetime.fromtimestamp(entry.created_s, UTC).date()
+                print_line(f"{entry.name} {entry.role} {entry.state}, made {made}")
         case ["check"]:
-            return _check(args)
-    given, known = " ".join(args.action), ", ".join(_ACTIONS)
-    raise BadInput(f"there is no action {given!r:.100}; {did_you_mean(given, _ACTIONS, f'actions are {known}')}")
+            for line in check_lines(open_database(args.storage)):
+                print_line(line)
+        case _:
+            given, hint = " ".join(args.action), f"actions are {', '.join(_ACTIONS)}"
+            raise BadInput(f"there is no action {given!r:.100}; {did_you_mean(given, _ACTIONS, hint)}")
+    return 0
 
 
 def open_database(storage: str) -> ServiceDatabase:
@@ -148,12 +153,8 @@ def open_database(storage: str) -> ServiceDatabase:
 def make_worker(
     source: SearchSource, log: Callable[[str], None], on_end: Callable[[str, SearchState], None], launch: str | None
 ) -> SearchWorker:
-    """A worker for the searches of a source, which starts engines in one way or in none.
-
-    Raises:
-        BadInput: there is no such way.
-    """
-    from autoauto.cli.output.search_answer import describe_answer, describe_best_so_far
+    """A worker for the searches of a source, which starts engines in one way or in none."""
+    from autoauto.cli.output.for_server import describe_answer, describe_best_so_far
     from autoauto.server.work.runner import Describers
     from autoauto.server.work.worker import SearchWorker
 
@@ -175,7 +176,7 @@ def _serve(args: argparse.Namespace) -> int:
     if not all(map(find_spec, ("aiohttp", "prometheus_client"))):
         raise missing_extra("the server", "server")
     from autoauto.cli.commands.studies.commands_to_copy import search_command
-    from autoauto.cli.output.printed import run_command
+    from autoauto.cli.output.for_server import run_command
     from autoauto.cli.submission import request_of_json
     from autoauto.server.rest.app import serve_searches
     from autoauto.server.rest.identity import ServiceOptions
@@ -224,53 +225,12 @@ def _logger(form: str | None) -> Callable[[Mapping[str, Any]], None]:
     """A function that writes events on stderr: all as JSON, or in lines what went wrong."""
     lock = threading.Lock()
 
-    def write_json(event: Mapping[str, Any]) -> None:
+    def write(event: Mapping[str, Any]) -> None:
         with lock:
-            write_event(**event)
-
-    def write_errors(event: Mapping[str, Any]) -> None:
-        if event["event"] == "error":
-            request = f"request {event['id']}: " if "id" in event else ""
-            with lock:
+            if form == "json":
+                write_event(**event)
+            elif event["event"] == "error":
+                request = f"request {event['id']}: " if "id" in event else ""
                 warn(f"{request}{event['message']}")
 
-    return write_json if form == "json" else write_errors
-
-
-def _create_token(args: argparse.Namespace, name: str) -> int:
-    from autoauto.server.store.users import Role, create_token
-
-    lasts_s = None if args.expires_days is None else args.expires_days * _DAY_S
-    token = create_token(open_database(args.storage), name, Role(args.role), lasts_s)
-    print_line(f"token of {name}, {args.role}, shown this once: {token}")
-    return 0
-
-
-def _revoke_tokens(args: argparse.Namespace, name: str) -> int:
-    from autoauto.server.store.users import revoke_tokens
-
-    n_revoked = revoke_tokens(open_database(args.storage), name)
-    print_line(f"revoked: {n_revoked} of {name}")
-    return 0
-
-
-def _list_tokens(args: argparse.Namespace) -> int:
-    from autoauto.server.store.users import list_tokens
-
-    for token in list_tokens(open_database(args.storage)):
-        made = datetime.fromtimestamp(token.created_s, UTC).date()
-        print_line(f"{token.name} {token.role} {token.state}, made {made}")
-    return 0
-
-
-def _check(args: argparse.Namespace) -> int:
-    """Print what a server needs, and whether it is there.
-
-    Raises:
-        BadInput: the database or its schema cannot be used.
-    """
-    from autoauto.server.store.check import check_lines
-
-    for line in check_lines(open_database(args.storage)):
-        print_line(line)
-    return 0
+    return write

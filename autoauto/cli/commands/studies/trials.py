@@ -12,9 +12,10 @@ from autoauto.cli.commands.studies.study_on_server import show_on_server
 from autoauto.cli.options.server import add_server, is_on_server
 from autoauto.cli.options.study import add_study, requested_study
 from autoauto.cli.options.values import at_most
-from autoauto.cli.output.lines import print_json
+from autoauto.cli.output.lines import print_json, show
 from autoauto.cli.output.search_result import show_outside
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.records.target import studied_origin
 from autoauto.space.space import MAX_CONFIGURATIONS
 
 if TYPE_CHECKING:
@@ -43,12 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write one row per trial.
-
-    Raises:
-        MissingExtra: pandas has no library that writes Parquet.
-        BadInput: the file cannot be written.
-    """
+    """Print or write one row per trial."""
     if is_on_server(args):
         form = next((name for name in ("csv", "json", "parquet") if getattr(args, name)), "text")
         return show_on_server(args, "table", form, args.parquet, top=args.top)
@@ -58,8 +54,6 @@ def run(args: argparse.Namespace) -> int:
 
         _write(args, study.study_name, trial_table(study))
     else:
-        from autoauto.records.target import studied_origin
-        from autoauto.report.tables.table import show
         from autoauto.report.tables.trials import trials_table
         from autoauto.study.analysis.best import objectives_of_study, summarise_study
         from autoauto.study.store.database import attributes_of
@@ -78,13 +72,9 @@ def _write(args: argparse.Namespace, study_name: str, table: DataFrame) -> None:
         rows = json.loads(table.to_json(orient="records", date_format="iso"))
         print_json({"study_name": study_name, "trials": rows})
     else:
-        _write_parquet(table, args.parquet)
-
-
-def _write_parquet(table: DataFrame, path: Path) -> None:
-    try:
-        table.to_parquet(path, index=False)
-    except ImportError as error:
-        raise missing_extra("Parquet", "parquet") from error
-    except OSError as error:
-        raise BadInput(f"the trials need a file that can be written, got {path} ({error})") from error
+        try:
+            table.to_parquet(args.parquet, index=False)
+        except ImportError as error:
+            raise missing_extra("Parquet", "parquet") from error
+        except OSError as error:
+            raise BadInput(f"the trials need a file that can be written, got {args.parquet} ({error})") from error

@@ -81,11 +81,7 @@ def _run_searches_of_server(args: argparse.Namespace) -> int:
 
 
 def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) -> int:
-    """Run the searches of a server, one at a time, until a signal ends this process or none came for a while.
-
-    Raises:
-        Unwelcome: the server does not let this worker run searches.
-    """
+    """Run the searches of a server, one at a time, until a signal ends this process or none came for a while."""
 
     def log(line: str) -> None:
         if args.log == "json":
@@ -109,7 +105,6 @@ def _run_searches(args: argparse.Namespace, source: SearchSource, where: str) ->
 
 
 def _measure(args: argparse.Namespace) -> int:
-    """Measure for the search of a study."""
     from autoauto.study.analysis.best import objectives_of_study
     from autoauto.study.execution.worker_loop import WorkerLoop
     from autoauto.study.interrupts import Interrupts
@@ -120,7 +115,11 @@ def _measure(args: argparse.Namespace) -> int:
     local_files = {name: value for name in ("model", "cluster", "inputs") if (value := getattr(args, name)) is not None}
     executor = process_executor_of(args, flow_of_study(study, args.storage, **local_files))
     print_line(f"joined study {study.study_name}: {args.workers} at a time")
-    objectives, callback = objectives_of_study(study), _write_trial if args.log == "json" else None
+
+    def write_trial(trial: Trial) -> None:
+        write_event("trial", **trial_event(trial))
+
+    objectives, callback = objectives_of_study(study), write_trial if args.log == "json" else None
     idle_s = args.idle or IDLE_S
     with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as worker:
         last_busy_s = monotonic()
@@ -133,7 +132,3 @@ def _measure(args: argparse.Namespace) -> int:
     if args.log == "json":
         write_event("end", exit_code=0, study_name=study.study_name, n_measured=worker.n_finished)
     return 0
-
-
-def _write_trial(trial: Trial) -> None:
-    write_event("trial", **trial_event(trial))

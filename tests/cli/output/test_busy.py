@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from autoauto.cli.options import busy
-from autoauto.cli.options.busy import WhenBusy, heed_busy
+from autoauto.cli.output import busy
+from autoauto.cli.output.busy import WhenBusy, heed_busy
 from autoauto.evaluate.flow import Flow
 from autoauto.records.errors import BadInput
 

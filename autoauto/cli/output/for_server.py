@@ -1,12 +1,15 @@
-"""The answer of a search that the server keeps: what `search --json` prints, and the lines without it."""
+"""What the server gets of commands: the answer of a search, `describe_answer`, and what any prints, `run_command`."""
 
 from __future__ import annotations
 
 import io
-from contextlib import redirect_stdout
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 from autoauto.cli.output.busy import describe_busy
+from autoauto.cli.output.lines import warn
 from autoauto.cli.output.search_result import (
     describe_best,
     describe_comparisons,
@@ -14,6 +17,8 @@ from autoauto.cli.output.search_result import (
     describe_speed,
     show_result,
 )
+from autoauto.records.files.uploads import uploads_called
+from autoauto.server.work.commands import Printed
 from autoauto.space.table import own_values
 
 if TYPE_CHECKING:
@@ -51,3 +56,27 @@ def describe_best_so_far(best: Trial) -> dict[str, Any]:
         "values": list(best.values),
         "trial": best.number,
     }
+
+
+def run_command(
+    main: Callable[[list[str]], int], words: Sequence[str], columns: int | None, names: Mapping[str, str]
+) -> Printed:
+    """Run a command in this process.
+
+    Args:
+        words: behind `autoauto`.
+        columns: of the terminal of its reader; None for none.
+        names: of uploaded files by their digests, as the reader calls them.
+    """
+    os.environ.pop("AUTOAUTO_SERVER", None)  # its study is in the database here
+    os.environ["COLUMNS"] = str(columns or "")
+    stdout, stderr = io.StringIO(), io.StringIO()
+    with redirect_stdout(stdout), redirect_stderr(stderr), uploads_called(names):
+        try:
+            code = main(list(words))
+        except SystemExit as end:  # an argument that the parser does not take
+            code = end.code if isinstance(end.code, int) else 2
+        except Exception as error:  # noqa: BLE001 (whatever lies in the database, the next command runs)
+            code = 2
+            warn(f"the study must be one that this command can read, {type(error).__name__}: {error}; search it again")
+    return Printed(code, stdout.getvalue(), stderr.getvalue())
