@@ -96,13 +96,15 @@ def format_bytes(n_bytes: float) -> str:
     return f"{n_bytes / GIB:.1f} GiB"
 
 
-def format_rate(per_s: float) -> str:
-    """Write a throughput for people; below one a second with three digits.
+def format_number(value: float, decimals: int = 1) -> str:
+    """Write a number with so many decimals, or with three digits where these decimals would show fewer than two.
 
-    >>> format_rate(12345.67), format_rate(0.04242)
-    ('12,345.7', '0.0424')
+    >>> format_number(1234.56), format_number(0.0), format_number(0.04567), format_number(0.25), format_number(3.2, 0)
+    ('1,234.6', '0.0', '0.0457', '0.25', '3.2')
     """
-    return f"{per_s:.3g}" if 0 < per_s < 1 else f"{per_s:,.1f}"
+    if 0 < abs(value) < 10 ** (1 - decimals):
+        return f"{value:.3g}"
+    return f"{value:,.{decimals}f}"
 
 
 def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amount]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from autoauto.records.schedule import KINDS
-from autoauto.records.units import IntArray, format_bytes, format_rate
+from autoauto.records.units import IntArray, format_bytes, format_number
 
 if TYPE_CHECKING:
     from autoauto.records.plans.timeline import Timeline
@@ -86,7 +86,7 @@ def format_value(quantity: str, value: float) -> str:
         value = round(value)
     if not isinstance(value, float):
         return f"{value:,}"
-    return format_rate(value) if "_per_s" in quantity else f"{value:,.1f}"
+    return format_number(value) if "_per_s" in quantity else f"{value:,.1f}"
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:

@@ -13,7 +13,7 @@ from autoauto.records.plans.plan import Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.units import format_bytes, format_rate
+from autoauto.records.units import format_bytes, format_number
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION, Result
 from autoauto.space.objectives import Method, Objective
@@ -214,9 +214,9 @@ def _samples_text(trial: Trial, error: float | None) -> str:
     knobs, noun = trial.knobs, trial.knobs.session.words.unit
     speeds = []
     if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
-        speeds.append(f"{format_rate(trial.replica_samples_per_s)} a replica")
+        speeds.append(f"{format_number(trial.replica_samples_per_s)} a replica")
     if knobs.n_devices > 1:
-        speeds.append(f"{format_rate(trial.device_samples_per_s)} a {noun}")
+        speeds.append(f"{format_number(trial.device_samples_per_s)} a {noun}")
     how = "; ".join(filter(None, [usage(knobs), ", ".join(speeds)]))
     speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}"
     if not error:
@@ -246,7 +246,7 @@ def run_interval(trial: Trial) -> str:
     if ends is None:
         return ""
     low, high = ends.low_per_s, ends.high_per_s
-    return f" ({format_rate(low)} or more)" if high == inf else f" ({format_rate(low)} to {format_rate(high)})"
+    return f" ({format_number(low)} or more)" if high == inf else f" ({format_number(low)} to {format_number(high)})"
 
 
 def interval_text(ends: tuple[float, float] | None) -> str:
@@ -370,7 +370,7 @@ def speed_of(tokens_per_s: float) -> str:
     >>> speed_of(8224.4), speed_of(34.27)
     ('8,224', '34.3')
     """
-    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else format_rate(tokens_per_s)
+    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else format_number(tokens_per_s)
 
 
 def choice_text(choice: KnobChoice) -> str:
@@ -517,7 +517,7 @@ def speed_text(speed: Interval, unit: str = "samples/s") -> str:
     """
     if speed.error is not None:
         return f"{speed.mean:,.1f} ± {speed.error:,.1f}"
-    return speed_of(speed.mean) if unit == "tokens/s" else format_rate(speed.mean)
+    return speed_of(speed.mean) if unit == "tokens/s" else format_number(speed.mean)
 
 
 def timeline_title(timeline: Timeline) -> str:

@@ -32,7 +32,7 @@ from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.hardware import Period
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
-from autoauto.records.units import format_rate
+from autoauto.records.units import format_number
 from autoauto.schedule.orders.registry import has_one_stage_each
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION
 from autoauto.space.modes.mode import Recompute
@@ -270,11 +270,11 @@ def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnsw
         "micro_batches_per_s": micro_batches_per_s,
         "plans": [describe_plan(plan) for plan in division.plans],
     }
-    title = f"{len(division.plans)} x {division.n_ipu} devices: {format_rate(micro_batches_per_s)} micro-batches/s"
+    title = f"{len(division.plans)} x {division.n_ipu} devices: {format_number(micro_batches_per_s)} micro-batches/s"
     if subject.batch_size is not None:
         samples_per_s = division.samples_per_s(subject.batch_size, subject.clock_hz)
         record["samples_per_s"] = samples_per_s
-        title += f", {format_rate(samples_per_s)} samples/s"
+        title += f", {format_number(samples_per_s)} samples/s"
     return QueryAnswer(record, (_plans(subject, title, "replica", enumerate(division.plans)),))
 
 

@@ -19,7 +19,7 @@ from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
-from autoauto.records.units import format_rate
+from autoauto.records.units import format_number
 from autoauto.report.wording import duration, energy_text, headline, price_text, unit_of
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import Result
@@ -100,7 +100,7 @@ def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
 
 def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, generated: Trial | None) -> None:
     """Print the throughput, latencies where text is generated, and what the devices cost."""
-    speed = f"throughput: {format_rate(result.samples_per_s)} {unit_of([knobs])}, {origin}"
+    speed = f"throughput: {format_number(result.samples_per_s)} {unit_of([knobs])}, {origin}"
     if generated is not None:
         speed = headline(generated, origin)
     print_line("; ".join(filter(None, (speed, flow.setting.needs(knobs.session)))))

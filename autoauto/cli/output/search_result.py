@@ -13,7 +13,7 @@ from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.units import format_rate
+from autoauto.records.units import format_number
 from autoauto.report.bounds import bounds_of
 from autoauto.report.style import assumed_text
 from autoauto.report.wording import answer_line, measured_ratio, origin_of, outside_text, tie_text
@@ -40,7 +40,7 @@ def show_result(flow: Flow, result: SearchResult, summary: StudySummary, objecti
         even = flow.even_samples_per_s(result.best.knobs)
         if 0 < even < result.best.samples_per_s:
             gain = f"own cuts give {result.best.samples_per_s / even - 1:.1%} more"
-            print_line(f"as many blocks on each device: {format_rate(even)} samples/s, {origin}; {gain}")
+            print_line(f"as many blocks on each device: {format_number(even)} samples/s, {origin}; {gain}")
             print_line("by the model alone: no measurement supports that gain")
         for command in server_commands(flow, result.best):
             show_command("start it", shlex.join(command))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from autoauto.records.interval import Interval
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.units import format_rate
+from autoauto.records.units import format_number
 from autoauto.report.charts.chart import HOLLOW, OTHER, RING, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.charts.dots import N_COLOURS, colour, trial_series
 from autoauto.report.charts.engines import engines_chart
@@ -227,7 +227,7 @@ def _range(speeds: Sequence[float]) -> tuple[float, float]:
 
 
 def _dot(trial: Trial, origin: Origin) -> Mark:
-    estimated, speed = format_rate(trial.estimated_samples_per_s), format_rate(trial.samples_per_s)
+    estimated, speed = format_number(trial.estimated_samples_per_s), format_number(trial.samples_per_s)
     speeds = f"estimated {estimated}, {origin} {speed} {trial.unit}"
     return Mark(trial.estimated_samples_per_s, trial.samples_per_s, f"trial {trial.number}: {speeds}")
 
@@ -276,7 +276,7 @@ def _estimates(summary: StudySummary) -> dict[int, list[Mark]]:
     marks: dict[int, list[Mark]] = {}
     for each in summary.alternatives:
         if each.samples_per_s and each.knobs not in tried and not each.at_most:
-            speed = f"{format_rate(each.samples_per_s)} {_unit(summary)}, {Origin.ESTIMATED}"
+            speed = f"{format_number(each.samples_per_s)} {_unit(summary)}, {Origin.ESTIMATED}"
             hover = f"{each.name}: batch {each.knobs.batch_size}, {speed}"
             mark = Mark(each.knobs.batch_size, each.samples_per_s, hover)
             marks.setdefault(each.knobs.n_ipu, []).append(mark)

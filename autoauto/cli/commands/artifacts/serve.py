@@ -21,7 +21,7 @@ from autoauto.cli.output.lines import print_line, warn
 from autoauto.engines.registry import ENGINES
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.records.units import MIB, format_rate
+from autoauto.records.units import MIB, format_number
 from autoauto.targets.host.runtimes.session import HostSession
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     with _folder(args) as folder:
         artifact = Artifact(folder)
     model = artifact.model
-    plan = f"batch size {model.batch_size}, {format_rate(model.samples_per_s)} samples/s ({model.origin})"
+    plan = f"batch size {model.batch_size}, {format_number(model.samples_per_s)} samples/s ({model.origin})"
 
     def on_ready(url: str) -> None:
         print_line(f"{model.name}: {url}/v2/models/{model.name}, {plan}")
