@@ -1,4 +1,4 @@
-"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`.
+"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`, `format_number`.
 
 The types of NumPy arrays that all rooms use: `IntArray`, `FloatArray`, `BoolArray`, `Array`; and `Amount`. How far two
 arrays differ: `relative_error`.
@@ -94,6 +94,17 @@ def format_bytes(n_bytes: float) -> str:
     if abs(n_bytes) < _GIB_FROM:
         return f"{n_bytes / MIB:.1f} MiB"
     return f"{n_bytes / GIB:.1f} GiB"
+
+
+def format_number(value: float, decimals: int = 1) -> str:
+    """Write a number with so many decimals, or with three digits where these decimals would show fewer than two.
+
+    >>> format_number(1234.56), format_number(0.0), format_number(0.04567), format_number(0.25), format_number(3.2, 0)
+    ('1,234.6', '0.0', '0.0457', '0.25', '3.2')
+    """
+    if 0 < abs(value) < 10 ** (1 - decimals):
+        return f"{value:.3g}"
+    return f"{value:,.{decimals}f}"
 
 
 def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amount]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autoauto.records.target import Origin
-from autoauto.records.units import format_bytes
+from autoauto.records.units import format_bytes, format_number
 from autoauto.report.style import broken_command, difference_percent, format_difference
 from autoauto.report.tables.plans import parts_tables
 from autoauto.report.tables.serving import answer_tables
@@ -76,11 +76,11 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
 
 def _speed(trial: Trial, origin: str) -> str:
     """Measured throughput, and the estimated one where there is one."""
-    speed = f"**{trial.samples_per_s:,.1f} {trial.unit}**, {origin}"
+    speed = f"**{format_number(trial.samples_per_s)} {trial.unit}**, {origin}"
     if not trial.estimated_samples_per_s:
         return speed
     error = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
-    return f"{speed}; {trial.estimated_samples_per_s:,.1f} {Origin.ESTIMATED}, {error}"
+    return f"{speed}; {format_number(trial.estimated_samples_per_s)} {Origin.ESTIMATED}, {error}"
 
 
 def _commands(commands: Sequence[tuple[str, str]]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from autoauto.records.schedule import KINDS
-from autoauto.records.units import IntArray, format_bytes
+from autoauto.records.units import IntArray, format_bytes, format_number
 
 if TYPE_CHECKING:
     from autoauto.records.plans.timeline import Timeline
@@ -83,10 +83,10 @@ def format_value(quantity: str, value: float) -> str:
     if quantity.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     if quantity == "latency_s":
-        return f"{1e3 * value:,.3f} ms" if value < _LONG_S else f"{1e3 * value:,.0f} ms"
+        return f"{format_number(1e3 * value, 3)} ms" if value < _LONG_S else f"{format_number(1e3 * value, 0)} ms"
     if quantity == "tokens_per_s" and value >= _WHOLE:
         value = round(value)
-    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+    return format_number(value) if isinstance(value, float) else f"{value:,}"
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:

@@ -13,7 +13,7 @@ from autoauto.records.plans.plan import Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.units import format_bytes
+from autoauto.records.units import format_bytes, format_number
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION, Result
 from autoauto.space.objectives import Method, Objective
@@ -112,8 +112,8 @@ def duration(cycles: float, clock_hz: float | None = None) -> str:
         return f"{cycles:,.0f} cycles"
     ms = 1e3 * cycles / clock_hz
     if 0 < ms < _SHORT_MS:
-        return f"{1e3 * ms:.3f} µs"
-    return f"{ms:,.1f} ms" if ms >= _LONG_MS else f"{ms:,.3f} ms"
+        return f"{format_number(1e3 * ms, 3)} µs"
+    return f"{format_number(ms)} ms" if ms >= _LONG_MS else f"{format_number(ms, 3)} ms"
 
 
 def difference(knobs: Knobs, winner: Knobs) -> str:
@@ -214,9 +214,9 @@ def _samples_text(trial: Trial, error: float | None) -> str:
     knobs, noun = trial.knobs, trial.knobs.session.words.unit
     speeds = []
     if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
-        speeds.append(f"{trial.replica_samples_per_s:,.1f} a replica")
+        speeds.append(f"{format_number(trial.replica_samples_per_s)} a replica")
     if knobs.n_devices > 1:
-        speeds.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
+        speeds.append(f"{format_number(trial.device_samples_per_s)} a {noun}")
     how = "; ".join(filter(None, [usage(knobs), ", ".join(speeds)]))
     speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}"
     if not error:
@@ -246,7 +246,7 @@ def run_interval(trial: Trial) -> str:
     if ends is None:
         return ""
     low, high = ends.low_per_s, ends.high_per_s
-    return f" ({low:,.1f} or more)" if high == inf else f" ({low:,.1f} to {high:,.1f})"
+    return f" ({format_number(low)} or more)" if high == inf else f" ({format_number(low)} to {format_number(high)})"
 
 
 def interval_text(ends: tuple[float, float] | None) -> str:
@@ -370,7 +370,7 @@ def speed_of(tokens_per_s: float) -> str:
     >>> speed_of(8224.4), speed_of(34.27)
     ('8,224', '34.3')
     """
-    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else f"{tokens_per_s:,.1f}"
+    return format_number(tokens_per_s, 0) if tokens_per_s >= 1000 else format_number(tokens_per_s)
 
 
 def choice_text(choice: KnobChoice) -> str:
@@ -516,8 +516,8 @@ def speed_text(speed: Interval, unit: str = "samples/s") -> str:
     '1,235'
     """
     if speed.error is not None:
-        return f"{speed.mean:,.1f} ± {speed.error:,.1f}"
-    return speed_of(speed.mean) if unit == "tokens/s" else f"{speed.mean:,.1f}"
+        return f"{format_number(speed.mean)} ± {format_number(speed.error)}"
+    return speed_of(speed.mean) if unit == "tokens/s" else format_number(speed.mean)
 
 
 def timeline_title(timeline: Timeline) -> str:

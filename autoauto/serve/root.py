@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from autoauto.http.responses import json_response
 from autoauto.records.installation import VERSION
+from autoauto.records.units import format_number
 from autoauto.serve.artifact import ServedModel
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _page(facts: dict[str, Any]) -> str:
     return (
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{escape(facts['model'])}</title>"
         f"<h1>{escape(facts['model'])}</h1><p>Served by {escape(facts['server'])}, {state}: {escape(_PROTOCOL)}. "
-        f"Batch size {facts['batch_size']}; the plan gives {facts['plan_samples_per_s']:,.1f} samples/s "
+        f"Batch size {facts['batch_size']}; the plan gives {format_number(facts['plan_samples_per_s'])} samples/s "
         f"({escape(facts['plan_origin'])}). Requests are sent to <code>POST {escape(facts['links']['infer'])}</code>, "
         f"with inputs {escape(inputs)}.</p><ul>{links}</ul>"
         f"<p><code>autoauto bench {escape(facts['links']['model'])}</code> measures it.</p></html>"

@@ -13,6 +13,7 @@ from autoauto.cli.output.plans import describe_plan
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
+from autoauto.records.units import format_number
 
 if TYPE_CHECKING:
     from autoauto.records.costs.cost import CostTable
@@ -161,10 +162,10 @@ def _replicated_plans(subject: QuerySubject, _: argparse.Namespace) -> QueryAnsw
         "micro_batches_per_s": micro_batches_per_s,
         "plans": [describe_plan(plan) for plan in division.plans],
     }
-    title = f"{len(division.plans)} x {division.n_ipu} devices: {micro_batches_per_s:,.1f} micro-batches/s"
+    title = f"{len(division.plans)} x {division.n_ipu} devices: {format_number(micro_batches_per_s)} micro-batches/s"
     if subject.batch_size is not None:
-        record["samples_per_s"] = division.samples_per_s(subject.batch_size, subject.clock_hz)
-        title += f", {record['samples_per_s']:,.1f} samples/s"
+        samples_per_s = record["samples_per_s"] = division.samples_per_s(subject.batch_size, subject.clock_hz)
+        title += f", {format_number(samples_per_s)} samples/s"
     rows = ((str(i), plan) for i, plan in enumerate(division.plans))
     return QueryAnswer(record, (plans_table(title, "replica", rows, subject.shown_clock_hz),))
 

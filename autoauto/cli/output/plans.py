@@ -14,6 +14,7 @@ from autoauto.records.errors import DoesNotFit, Infeasible, Unsupported
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.target import Origin
+from autoauto.records.units import format_number
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import Result
 from autoauto.space.table import flat
@@ -95,7 +96,7 @@ def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
     show("", run_table(run, origin))
     latency_s = run.latency_cycles / flow.cluster.clock_hz
     period_ms = 1e3 * run.period_cycles / flow.cluster.clock_hz
-    show(f"a micro-batch every {period_ms:,.3f} ms, after {latency_s:.4f} s, {origin}")
+    show(f"a micro-batch every {format_number(period_ms, 3)} ms, after {latency_s:.4f} s, {origin}")
     if run.output_error is not None:
         show(f"outputs differ from those in fp32 by {run.output_error:.1e} of the largest value, {origin}")
 
@@ -104,7 +105,7 @@ def _show_speed(flow: Flow, knobs: Knobs, result: Result, origin: Origin, genera
     """Print the throughput, latencies where text is generated, and what the devices cost."""
     from autoauto.report.wording import energy_text, headline, price_text, unit_of
 
-    speed = f"throughput: {result.samples_per_s:,.1f} {unit_of([knobs])}, {origin}"
+    speed = f"throughput: {format_number(result.samples_per_s)} {unit_of([knobs])}, {origin}"
     if generated is not None:
         speed = headline(generated, origin)
     print_line("; ".join(filter(None, (speed, flow.setting.needs(knobs.session)))))

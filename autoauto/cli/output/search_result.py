@@ -18,6 +18,7 @@ from autoauto.cli.output.lines import print_line
 from autoauto.cli.output.plans import describe_plan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
+from autoauto.records.units import format_number
 from autoauto.space.table import own_values, speed_values
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def show_even_layout(flow: Flow, best: Trial) -> None:
     if 0 < even < best.samples_per_s:
         gain = best.samples_per_s / even - 1
         print_line(
-            f"as many blocks on each device: {even:,.1f} samples/s, {flow.traits.origin}; own cuts give {gain:.1%} more"
+            f"as many blocks on each device: {format_number(even)} samples/s, {flow.traits.origin}; "
+            f"own cuts give {gain:.1%} more"
         )
         print_line("by the model alone: no measurement supports that gain")
 

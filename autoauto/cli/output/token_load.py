@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.units import format_number
 
 if TYPE_CHECKING:
     from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
@@ -19,7 +20,8 @@ def token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[st
     if load.arrivals is not None:
         arrivals = f"{load.arrivals.requests_per_s:g} requests/s that {load.arrivals.process.text}"
     yield (
-        f"{measured.tokens_per_s:,.1f} tokens/s ± {measured.half_width:.1%}, {measured.requests_per_s:,.2f} requests/s "
+        f"{format_number(measured.tokens_per_s)} tokens/s ± {measured.half_width:.1%}, "
+        f"{format_number(measured.requests_per_s, 2)} requests/s "
         f"in the steady part of {arrivals} (measured)"
     )
     yield f"{measured.n_requests:,} requests answered, {measured.n_failed:,} failed, in {measured.wall_s:,.1f} s"

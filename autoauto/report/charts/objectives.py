@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from autoauto.records.units import format_number
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.dots import best_ring, trial_series
 from autoauto.report.charts.plan import time_unit
@@ -54,7 +55,7 @@ class _Measure(NamedTuple):
         """The value of a trial with its unit."""
         value = self.of(trial) or 0.0
         if self.objective.is_throughput:
-            return f"{value:,.1f} {trial.unit}"
+            return f"{format_number(value)} {trial.unit}"
         if self.objective.unit == "s":
             return format_value("latency_s", value)
         return f"{value:,.4g} {objective_unit(self.objective, [trial.knobs])}"

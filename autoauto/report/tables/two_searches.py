@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from autoauto.records.units import format_number
 from autoauto.report.style import difference_percent, format_difference
 from autoauto.report.tables.table import Column, Table, Value
 from autoauto.report.tables.trials import best_facts
@@ -100,7 +101,7 @@ def _facts(search: ComparedSearch) -> dict[str, str]:
     if summary is None or trial is None:
         return {}
     origin = origin_of(summary)
-    facts = {"origin of its numbers": str(origin), _SPEED: f"{trial.samples_per_s:,.1f} {trial.unit}"}
+    facts = {"origin of its numbers": str(origin), _SPEED: f"{format_number(trial.samples_per_s)} {trial.unit}"}
     for name, value, _ in best_facts(trial, origin, shown_clock(summary)):
         if name not in TABLE:
             facts.setdefault(name or "estimate", value)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from autoauto.records.units import format_number
 from autoauto.report.style import shorten, tag, words
 from autoauto.report.tables.table import Column, Table, TableCell, html_table
 from autoauto.report.wording import counted
@@ -79,7 +80,7 @@ def best_text(search: Mapping[str, Any]) -> str | None:
     unit = "tokens/s" if best.get("output_tokens") else "samples/s"
     devices = counted(best["n_devices"], "device")
     origin = (search["progress"] or {}).get("origin") or "of unknown origin"
-    return f"{best['samples_per_s']:,.1f} {unit} on {devices}, {origin}"
+    return f"{format_number(best['samples_per_s'])} {unit} on {devices}, {origin}"
 
 
 def moment_text(moment_s: float | None) -> str:

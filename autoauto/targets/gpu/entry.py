@@ -157,14 +157,18 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     )
 
 
+_MOST_TIMES = 16
+"""Parts of a GPU (MIG) have an eighth of its memory, and other cards of its kind up to twice as much."""
+
+
 def _described(given: Cluster) -> Cluster:
     """A described cluster of GPUs, with the nodes and power limits of their systems where it has none.
 
     Raises:
-        BadInput: a device is no system that has measured times.
+        BadInput: a device is no system that has measured times, or has another memory or power by far.
     """
-    for name in dict.fromkeys(device.name for device in given.devices):
-        system_named(name)
+    for device in dict.fromkeys(given.devices):
+        _check_units(device, given.name)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
     given = given.with_each(_with_power_limit)
@@ -174,6 +178,24 @@ def _described(given: Cluster) -> Cluster:
     if given.machine is None:
         return replace(given, machine=machine_of(system_named(given.devices[0].name)))
     return given
+
+
+def _check_units(device: Device, where: str) -> None:
+    """Refuse a memory or a power that is of no such GPU, nor of a part of one: it is in another unit.
+
+    Of a cluster of several kinds the GPUs without memory would be left out without a word.
+    """
+    system = system_named(device.name)
+    pairs = {
+        "memory_bytes": (device.memory_bytes, system.memory_bytes),
+        "power_limit_w": (device.power_limit_w, system.power_limit_w),
+    }
+    for name, (given, whole) in pairs.items():
+        if given and whole and not whole <= _MOST_TIMES * given <= _MOST_TIMES**2 * whole:
+            raise BadInput(
+                f"{name} of {device.name} must be within {_MOST_TIMES} times the {whole:,.0f} of its system, got "
+                f"{given:,} in {where}; which unit is it in?"
+            )
 
 
 def _with_power_limit(device: Device) -> Device:

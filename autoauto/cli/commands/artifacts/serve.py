@@ -20,7 +20,7 @@ from autoauto.cli.options.values import at_most, not_negative
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.processes.folders import temporary_folder
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.records.units import MIB
+from autoauto.records.units import MIB, format_number
 
 if TYPE_CHECKING:
     from autoauto.exporters.exporter import Deployment
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     with _folder(args) as folder:
         artifact = Artifact(folder)
     model = artifact.model
-    plan = f"batch size {model.batch_size}, {model.samples_per_s:,.1f} samples/s ({model.origin})"
+    plan = f"batch size {model.batch_size}, {format_number(model.samples_per_s)} samples/s ({model.origin})"
 
     def on_ready(url: str) -> None:
         print_line(f"{model.name}: {url}/v2/models/{model.name}, {plan}")

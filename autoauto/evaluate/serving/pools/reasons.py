@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from autoauto.records.units import format_number
 from autoauto.space.trial import Trial
 
 _ALL = 0.995
@@ -27,7 +28,8 @@ def compared_text(single: Trial | None, pooled: Trial | None, prompt_share: floa
     shares = ""
     if prompt_share is not None:
         shares = f"prompts take {prompt_share:.0%} of the steps of one pool, "
-    return f"{better}: {more / fewer:.2f} times the {fewer:,.0f} tokens/s of {other}; {shares}{_waiting(pooled)}"
+    times = f"{format_number(more / fewer, 2)} times the {format_number(fewer, 0)} tokens/s of {other}"
+    return f"{better}: {times}; {shares}{_waiting(pooled)}"
 
 
 def _waiting(pooled: Trial) -> str:
