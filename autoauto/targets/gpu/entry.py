@@ -159,6 +159,8 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 _MOST_TIMES = 16
 """Parts of a GPU (MIG) have an eighth of its memory, and other cards of its kind up to twice as much."""
+_MOST_SLOWER = 2
+"""How many times slower than measured ones links may be before it is said."""
 
 
 def _described(given: Cluster) -> Cluster:
@@ -256,6 +258,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     notes: list[str] = []
     if len(names) > 1:
         notes.append(equal_groups_note())
+    notes += _link_notes(request.cluster)
     notes += _contradictions(request.decoder, names)
     notes += _stand_ins(request.decoder, names)
     notes += error_notes(request.decoder, measured_engines(systems), names)
@@ -276,6 +279,25 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         pools=tuple(map(int, str(request.options["pools"]).split(","))),
     )
     return target, request.cluster
+
+
+def _link_notes(cluster: Cluster) -> list[str]:
+    """A sentence for every kind of GPUs whose links are slower than those over which its groups were measured."""
+    rates: dict[str, list[float]] = {}
+    for kind in cluster.kinds:
+        if kind.linked is not None:
+            rates[kind.device.name] = [kind.linked.link.bytes_per_s]
+    if not cluster.kinds:
+        rates[cluster.devices[0].name] = [link.bytes_per_s for link in cluster.receive_links[1:]]
+    notes = []
+    for name, of_kind in rates.items():
+        measured = system_named(name).intra_node_bytes_per_s
+        if of_kind and _MOST_SLOWER * max(of_kind) < measured:
+            notes.append(
+                f"the GPUs of a group exchange in the times measured on {name}, over links of {measured / 1e9:.4g} "
+                f"GB/s; the {max(of_kind) / 1e9:.4g} GB/s of the file are of transfers between stages"
+            )
+    return notes
 
 
 def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:
