@@ -147,7 +147,7 @@ _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _UNITS = {**_TIMES, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _NUMBER_AND_WORD = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+) ?(?![eE][+-]?\d)([a-zA-Z]+)\b")
 _IN_SECONDS = re.compile(rf"\b((?:{'|'.join(TIMES_OF_REQUESTS)})(?:_(?:{'|'.join(PERCENTS)}))?|request_latency)\b")
-_OF_TIME = re.compile(rf"{_IN_SECONDS.pattern}|[a-zA-Z]\w*(?<!_per)_s\b")
+_OF_TIME = re.compile(rf"{'|'.join(TIMES_OF_REQUESTS)}|[a-zA-Z]\w*(?<!_per)_s\b")
 _OF_BYTES = re.compile(r"\b\w*bytes")
 
 
