@@ -98,7 +98,8 @@ class Performance(NamedTuple):
         tokens = self.tokens
         if tokens is None:
             return f"{format_number(self.samples_per_s)} samples/s ({self.origin})"
-        text = f"{tokens.tokens_per_s:,.0f} tokens/s, {1e3 * tokens.ttft_s:.3g} ms to the first token (TTFT)"
+        text = f"{format_number(tokens.tokens_per_s, 0)} tokens/s"
+        text += f", {1e3 * tokens.ttft_s:.3g} ms to the first token (TTFT)"
         if tokens.tpot_s:
             text += f", {tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT)"
         return f"{text} ({self.origin})"

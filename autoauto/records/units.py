@@ -1,4 +1,4 @@
-"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`.
+"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`, `format_number`.
 
 The types of NumPy arrays that all rooms use: `IntArray`, `FloatArray`, `BoolArray`, `Array`; and `Amount`. How far two
 arrays differ: `relative_error`.

@@ -81,12 +81,10 @@ def format_value(quantity: str, value: float) -> str:
     if quantity.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     if quantity == "latency_s":
-        return f"{1e3 * value:,.3f} ms" if value < _LONG_S else f"{1e3 * value:,.0f} ms"
+        return f"{format_number(1e3 * value, 3)} ms" if value < _LONG_S else f"{format_number(1e3 * value, 0)} ms"
     if quantity == "tokens_per_s" and value >= _WHOLE:
         value = round(value)
-    if not isinstance(value, float):
-        return f"{value:,}"
-    return format_number(value) if "_per_s" in quantity else f"{value:,.1f}"
+    return format_number(value) if isinstance(value, float) else f"{value:,}"
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS, Action, Schedule
-from autoauto.records.units import IntArray
+from autoauto.records.units import IntArray, format_number
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, printable, spans_besides_actions
 from autoauto.report.wording import action_name, shows_stage, timeline_title
 from autoauto.space.trial import SearchActivity
@@ -127,7 +127,7 @@ def describe(done: int, total: int, samples_per_s: float | None, left_s: float |
     if left_s is not None:
         parts.append(f"{timedelta(seconds=round(left_s))} left")
     if samples_per_s is not None:
-        parts.append(f"best {samples_per_s:,.0f}/s")
+        parts.append(f"best {format_number(samples_per_s, 0)}/s")
     if now:
         parts.append(now)
     return ", ".join(parts)

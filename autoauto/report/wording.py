@@ -112,8 +112,8 @@ def duration(cycles: float, clock_hz: float | None = None) -> str:
         return f"{cycles:,.0f} cycles"
     ms = 1e3 * cycles / clock_hz
     if 0 < ms < _SHORT_MS:
-        return f"{1e3 * ms:.3f} µs"
-    return f"{ms:,.1f} ms" if ms >= _LONG_MS else f"{ms:,.3f} ms"
+        return f"{format_number(1e3 * ms, 3)} µs"
+    return f"{format_number(ms)} ms" if ms >= _LONG_MS else f"{format_number(ms, 3)} ms"
 
 
 def difference(knobs: Knobs, winner: Knobs) -> str:
@@ -370,7 +370,7 @@ def speed_of(tokens_per_s: float) -> str:
     >>> speed_of(8224.4), speed_of(34.27)
     ('8,224', '34.3')
     """
-    return f"{tokens_per_s:,.0f}" if tokens_per_s >= 1000 else format_number(tokens_per_s)
+    return format_number(tokens_per_s, 0) if tokens_per_s >= 1000 else format_number(tokens_per_s)
 
 
 def choice_text(choice: KnobChoice) -> str:
@@ -516,7 +516,7 @@ def speed_text(speed: Interval, unit: str = "samples/s") -> str:
     '1,235'
     """
     if speed.error is not None:
-        return f"{speed.mean:,.1f} ± {speed.error:,.1f}"
+        return f"{format_number(speed.mean)} ± {format_number(speed.error)}"
     return speed_of(speed.mean) if unit == "tokens/s" else format_number(speed.mean)
 
 

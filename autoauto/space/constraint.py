@@ -143,33 +143,46 @@ class Constraint:
         return f"{self.text} does not hold: {shown}"
 
 
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+_TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_UNITS = {**_TIMES, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _NUMBER_AND_WORD = re.compile(r"(?<![\w.])(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+) ?(?![eE][+-]?\d)([a-zA-Z]+)\b")
 _IN_SECONDS = re.compile(rf"\b((?:{'|'.join(TIMES_OF_REQUESTS)})(?:_(?:{'|'.join(PERCENTS)}))?|request_latency)\b")
+_OF_TIME = re.compile(rf"{'|'.join(TIMES_OF_REQUESTS)}|[a-zA-Z]\w*(?<!_per)_s\b")
+_OF_BYTES = re.compile(r"\b\w*bytes")
 
 
 def _in_base_units(text: str) -> str:
     """The expression in seconds and bytes, with the names of results.
 
     Raises:
-        BadInput: a unit is unknown, or a time that is called without its unit is compared with a number without one.
+        BadInput: a unit is unknown or not that of what is compared, or a time that is called without its unit is
+            compared with a number without one.
     """
-    has_unit = False
 
     def converted(match: re.Match[str]) -> str:
-        nonlocal has_unit
         number, word = match.groups()
         if iskeyword(word):  # "1 and": it belongs to the expression
             return match[0]
         if word not in _UNITS:
             raise _bad(text, f"there is no unit {word}; units are {', '.join(_UNITS)}", "")
-        has_unit = True
         return repr(float(f"{float(number) * _UNITS[word]:.12g}"))
 
     in_units = _NUMBER_AND_WORD.sub(converted, text)
-    if not has_unit and (time := _IN_SECONDS.search(text)) is not None:
-        raise _bad(text, f"{time[1]} needs a number with its unit; try for example {time[1]} <= 50ms", "")
+    for comparison in re.split(r"\b(?:and|or)\b", text):
+        _check_units(text, comparison)
     return _IN_SECONDS.sub(r"\1_s", in_units)
+
+
+def _check_units(text: str, comparison: str) -> None:
+    """Refuse units that are not of what they are compared with: the number would be converted, and mean nothing."""
+    units = {match[2] for match in _NUMBER_AND_WORD.finditer(comparison)}.intersection(_UNITS)
+    time = _IN_SECONDS.search(comparison)
+    if time is not None and units.isdisjoint(_TIMES):
+        raise _bad(text, f"{time[1]} needs a number with its unit; try for example {time[1]} <= 50ms", "")
+    for unit in sorted(units):
+        what, names = ("a time", _OF_TIME) if unit in _TIMES else ("a number of bytes", _OF_BYTES)
+        if names.search(comparison) is None:
+            raise _bad(text, f"{unit} is the unit of {what}, and no name beside it is one; leave it out", "")
 
 
 @lru_cache(maxsize=1_000)

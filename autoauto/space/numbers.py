@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 from autoauto.records.interval import RunEnds
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
-from autoauto.records.units import format_bytes
+from autoauto.records.units import format_bytes, format_number
 
 
 class TrialNumber(NamedTuple):
@@ -81,7 +81,10 @@ class TokenResult:
     """
 
     tokens_per_s: float = number(
-        0.0, title="tokens", text="{:,.0f} a second of all answers".format, in_constraints=True
+        0.0,
+        title="tokens",
+        text=lambda speed: f"{format_number(speed, 0)} a second of all answers",
+        in_constraints=True,
     )
     tpot_s: float = number(0.0, title="time per output token", text="{:.4g} s".format, in_constraints=True)
     ttft_s: float = number(0.0, title="time to first token", text="{:.4g} s".format, in_constraints=True)

@@ -20,6 +20,7 @@ from autoauto.records.plans.phased import PhasedPlan
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
+from autoauto.records.units import format_number
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import (
@@ -302,8 +303,8 @@ def ended_early(trial: Trial) -> Trial:
     ends = trial.result.ends
     assert ends is not None
     reason = (
-        f"slower than the best so far: {trial.samples_per_s:,.1f} {trial.unit} until then, between "
-        f"{ends.low_per_s:,.1f} and {ends.high_per_s:,.1f}; its run ended early"
+        f"slower than the best so far: {format_number(trial.samples_per_s)} {trial.unit} until then, between "
+        f"{format_number(ends.low_per_s)} and {format_number(ends.high_per_s)}; its run ended early"
     )
     return replace(trial, status=Status.ENDED_EARLY, reason=reason)
 

@@ -27,6 +27,7 @@ from autoauto.launch.launcher import launcher_of
 from autoauto.processes.interruption import interrupted_when
 from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.records.target import Origin
+from autoauto.records.units import format_number
 from autoauto.space.engine_measurements import EngineMeasurements, EngineRow
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective, Objectives, objective_tuple
@@ -191,7 +192,7 @@ class _Session:
         if n:
             self._of.say(f"measuring {_shown(knobs)} again")
         else:
-            self._of.say(f"measuring {_shown(knobs)}, forecast {run.modelled.samples_per_s:,.1f} tokens/s")
+            self._of.say(f"measuring {_shown(knobs)}, forecast {format_number(run.modelled.samples_per_s)} tokens/s")
         began_s = monotonic()
         fault: EngineFault | None = None
         try:
@@ -209,7 +210,7 @@ class _Session:
             self._rows[knobs] = row
             self._loop.add(row, n)
             violated = f"; {row.reason}" if row.reason else ""
-            self._of.say(f"measured {row.turns[-1].tokens_per_s:,.1f} tokens/s{violated}")
+            self._of.say(f"measured {format_number(row.turns[-1].tokens_per_s)} tokens/s{violated}")
         elif row.is_measured:  # it ran before
             self._rows[knobs] = row
             self._n_failed += 1

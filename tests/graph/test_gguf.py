@@ -20,7 +20,12 @@ ENTRIES = {
     "llama.attention.head_count": 4,
     "llama.attention.head_count_kv": 2,
 }
-TENSORS = {"token_embd.weight": (64, 100), "blk.0.attn_q.weight": (64, 64), "output.weight": (64, 100)}
+TENSORS = {
+    "token_embd.weight": (64, 100),
+    "blk.0.attn_q.weight": (64, 64),
+    "blk.2.ffn_down.weight": (96, 64),
+    "output.weight": (64, 100),
+}
 
 
 def text(given: str) -> bytes:
@@ -87,6 +92,9 @@ def test_the_content_changes_with_the_header_alone(tmp_path: Path) -> None:
         ({"general.architecture": None}, "general.architecture must be a text"),
         ({"llama.block_count": None}, "llama.block_count must be a whole number"),
         ({"llama.block_count": 0}, "llama.block_count must be a whole number"),
+        ({"llama.block_count": 2}, "block_count must be that of the tensors, got 2 and a tensor of block 2, from 0"),
+        ({"llama.embedding_length": 128}, "length must be that of the tensors, got 128 and an embedding of 64 in"),
+        ({"llama.feed_forward_length": 9}, "length must be that of the tensors, got 9 and a matrix ffn_down of 96 in"),
         ({"llama.embedding_length": "wide"}, "llama.embedding_length must be a whole number"),
     ],
 )

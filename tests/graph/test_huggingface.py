@@ -75,6 +75,31 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
             {"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": float("inf")}},
             "positions must be scaled by a number to 65,536, got inf in",
         ),
+        (
+            {"max_position_embeddings": 8, "rope_scaling": {"type": "linear", "factor": "4"}},
+            "positions must be scaled by a number to 65,536, got '4' in",
+        ),
+        (
+            {"hidden_size": 68},
+            "num_attention_heads must divide the hidden_size of 68 where there is no head_dim, got 8",
+        ),
+        ({"tie_word_embeddings": "false"}, "tie_word_embeddings must be true or false, got 'false' in"),
+        ({"torch_dtype": "float8_e4m3fn"}, "where no quantization_config says how weights are stored, got 'float8_e4"),
+        (
+            {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": "false"},
+            "use_sliding_window must be true or false, got 'false' in",
+        ),
+        (
+            {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "max_window_layers": "2"},
+            "max_window_layers must be a whole number from 0 to 2,147,483,648, got '2' in",
+        ),
+        (
+            {"architectures": ["Gemma3ForCausalLM"], "sliding_window_pattern": "LLG"},
+            "sliding_window_pattern must be a whole number from 1 to 2,147,483,648, got 'LLG' in",
+        ),
+        ({"mlp_only_layers": ["0"]}, "mlp_only_layers must be a list of whole numbers, got ['0'] in"),
+        ({"mlp_layer_types": ["dens"] * 3}, "mlp_layer_types must be a list of 'dense' or 'sparse' or 'moe', got ['d"),
+        ({"moe_layer_freq": ["0"] * 3}, "moe_layer_freq must be a list of 0 or 1, got ['0', "),
         ({"kv_lora_rank": 512}, "qk_rope_head_dim must be a whole number from 1 to 2,147,483,648, got none in"),
         ({"first_k_dense_replace": "one"}, "decoder_sparse_step must be numbers, got 'one', 1 and 1 in"),
         ({"moe_layer_freq": [0, 1]}, "moe_layer_freq must have 3 entries, got 2 in"),
@@ -126,7 +151,6 @@ def test_the_file_of_nvidia_beside_a_config_names_the_formats(tmp_path: Path) ->
             131072,
         ),
         ({"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 131072),
-        ({"max_position_embeddings": 4096, "rope_scaling": {"rope_type": "yarn", "factor": "four"}}, 4096),
     ],
 )
 def test_the_longest_sequence_is_that_of_its_positions(

@@ -87,6 +87,11 @@ def test_all_parts_have_the_format_of_the_method(
         ({"quant_method": "mxfp4"}, "got mxfp4 of qkv_proj in model"),
         ({"quant_method": "bitsandbytes", "load_in_4bit": True}, "got bitsandbytes in model"),
         ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "got fp8 in blocks of [64, 64] in model"),
+        ({"quant_method": "fp8", "bits": 4}, "got fp8 of 4 bits in model"),
+        (
+            {"quant_method": "fp8", "activation_scheme": "token"},
+            "got fp8 with activations by 'token' instead of",
+        ),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "got w4a8_awq in model"),
         (
             groups({"num_bits": 4, "type": "int"}, {"num_bits": 8, "type": "int"}),

@@ -150,6 +150,17 @@ def test_throughputs_that_disagree_are_said(path: Path) -> None:
     assert figures.notes == ("tokens/s are 202, requests/s times tokens of an answer 404",)
 
 
+def test_requests_in_flight_that_disagree_with_latencies_are_said(path: Path) -> None:
+    """A limit that a load by rate never reached, or times in seconds where milliseconds are meant."""
+    said = "requests in flight are {} by the file, {} by requests/s times latency"
+    (figures,) = loads(path, {**SERVE_BENCH, "max_concurrency": 256})
+    assert figures.notes[-1] == said.format(256, 8.52)
+    (figures,) = loads(path, {**SERVE_BENCH, "mean_ttft_ms": 0.3, "mean_tpot_ms": 0.04})
+    assert figures.notes[-1] == said.format(16, 0.00852)
+    (figures,) = loads(path, {**AIPERF, "request_latency": {"unit": "s", "avg": 43.0}})
+    assert figures.notes[-1] == said.format(16, 86)
+
+
 def without(content: dict[str, Any], *names: str) -> dict[str, Any]:
     """A copy without the entry at a path."""
     first, *rest = names

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from autoauto.exporters.exporter import Performance
 from autoauto.records.costs.blocks import Experts
 from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
+from autoauto.report.style import format_value
 from autoauto.report.wording import (
     clock_of,
     configuration,
@@ -95,6 +97,17 @@ def test_a_headline_has_the_throughput_of_the_cluster_a_replica_and_a_device() -
     )
     phased = Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8, n_micro_batches=16, strategy=Strategy.PHASED)
     assert shown(phased) == "1,200.0 samples/s on 4 devices (the same phases on each; 300.0 a device), measured"
+
+
+def test_a_throughput_that_rounds_to_nothing_has_its_digits() -> None:
+    """A model that streams its weights over a slow link gives a sample in some minutes, which is not 0.0 a second."""
+    slow = made(0, Knobs(n_ipu=4, memory_proportion=0.6, batch_size=8, replicas=2), 0.01234)
+    assert headline(slow, Origin.MODELLED) == (
+        "0.0123 samples/s on 8 devices (2 replicas of 4 devices; 0.00617 a replica, 0.00154 a device), modelled"
+    )
+    assert speed_of(0.004567) == "0.00457"
+    assert format_value("tokens_per_s", 0.004567) == "0.00457"
+    assert str(Performance(0.004567, Origin.MODELLED)) == "0.00457 samples/s (modelled)"
 
 
 def test_groups_name_how_they_split_a_model_and_those_of_prompts_beside_them() -> None:

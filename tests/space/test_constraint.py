@@ -241,9 +241,26 @@ def test_a_refusal_shows_the_beginning_of_what_is_long() -> None:
         Constraint("9" * 40)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("ttft < 500 and tpot < 50ms", "ttft needs a number with its unit"),
+        ("tpot < 50ms or latency < 2", "latency needs a number with its unit"),
+        ("tpot < 50MiB", "tpot needs a number with its unit"),
+        ("tokens_per_s >= 1h", "h is the unit of a time, and no name beside it is one"),
+        ("kv_cache_bytes <= 10ms", "ms is the unit of a time, and no name beside it is one"),
+        ("batch_size <= 4GiB", "GiB is the unit of a number of bytes, and no name beside it is one"),
+    ],
+)
+def test_a_unit_is_that_of_what_is_compared(text: str, problem: str) -> None:
+    with pytest.raises(BadInput, match=problem):
+        Constraint(text)
+
+
 def test_every_unit_and_every_time_that_needs_one() -> None:
     units = {"us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "KiB": 1024, "MiB": 1048576, "GiB": 1073741824}
     for unit, factor in units.items():
-        assert Constraint(f"latency < 3{unit}").violation({"latency_s": 6.0 * factor}) == pytest.approx(1.0)
+        name = "kv_cache_bytes" if "B" in unit else "latency_s"
+        assert Constraint(f"{name} < 3{unit}").violation({name: 6.0 * factor}) == pytest.approx(1.0)
     for name in ("latency", "ttft", "tpot", "ttft_p50", "tpot_p90", "latency_p95", "ttft_p99", "request_latency"):
         assert Constraint(f"{name} < 1 s").names == (f"{name}_s",)

@@ -13,7 +13,7 @@ from autoauto.records.costs.profile import RESERVE
 from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.costs.traffic.percentiles import PERCENTS
 from autoauto.records.target import RunsServers
-from autoauto.records.units import GIB, MIB
+from autoauto.records.units import GIB, MIB, format_number
 from autoauto.report.bounds import bounds_of
 from autoauto.report.wording import prefill_text, time_between_text, time_text
 from autoauto.space.modes.generation import Generation
@@ -150,9 +150,9 @@ def generation_line(trial: Trial) -> str:
     then = "which is the only one"
     if tokens.tpot_s:
         then = f"TPOT {time_between_text(tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s)}"
-    cache = f"{tokens.kv_cache_bytes / GIB:.1f} GiB on the fullest GPU"
+    cache = f"{format_number(tokens.kv_cache_bytes / GIB)} GiB on the fullest GPU"
     if trial.knobs.session.device_type is DeviceType.CPU:
-        cache = f"{tokens.kv_cache_bytes / MIB:,.1f} MiB in every server"
+        cache = f"{format_number(tokens.kv_cache_bytes / MIB)} MiB in every server"
     line = f"TTFT {ttft}, {then}, a request {time_text(trial.latency_s)}; KV cache of {cache}"
     return line if tokens.prefill_busy_share is None else f"{line}; prefill of {prefill_text(trial)}"
 

@@ -93,7 +93,7 @@ def _show_run(flow: Flow, run: Run, origin: Origin) -> None:
     show("", run_table(run, origin))
     latency_s = run.latency_cycles / flow.cluster.clock_hz
     period_ms = 1e3 * run.period_cycles / flow.cluster.clock_hz
-    show(f"a micro-batch every {period_ms:,.3f} ms, after {latency_s:.4f} s, {origin}")
+    show(f"a micro-batch every {format_number(period_ms, 3)} ms, after {latency_s:.4f} s, {origin}")
     if run.output_error is not None:
         show(f"outputs differ from those in fp32 by {run.output_error:.1e} of the largest value, {origin}")
 

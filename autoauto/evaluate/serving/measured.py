@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from autoauto.engines.engine import NOT_MEASURED
+from autoauto.engines.engine import NOT_MEASURED, Engine
 from autoauto.engines.registry import ENGINES, engine_named
 from autoauto.engines.rules import GroupSplit
 from autoauto.evaluate.serving.fixed import FixedReplicas
@@ -66,7 +66,7 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     with row.reading("system"):
         system = system_named(row.text("system")).name
     weights, kv_cache = _formats(row, decoder)
-    split = _split(row, decoder)
+    split = _split(row, decoder, engine)
     longest = Workload(row.count("input_tokens"), row.count("output_tokens"))
     serving = Serving(
         system,
@@ -91,11 +91,13 @@ def replicas_of(row: Row, decoder: Decoder) -> FixedReplicas:
     )
 
 
-def _split(row: Row, decoder: Decoder) -> GroupSplit:
+def _split(row: Row, decoder: Decoder, engine: Engine) -> GroupSplit:
     """How a group split the model; rows of the package name experts of dense models, too."""
     tensor_parallel = row.count("tensor_parallel")
     if not row.is_of_package:
         n_dealt, n_ranks = row.count("expert_parallel", missing=1), row.count("attention_data_parallel", missing=1)
+        if n_ranks == tensor_parallel and not engine.launcher.placing.splits_ranks:
+            tensor_parallel = 1  # such an engine counts all GPUs of a group, whose ranks have one each
         return GroupSplit(tensor_parallel, n_dealt, n_ranks)
     n_ranks = _number(row, "attention_dp_size")
     if decoder.experts is None:
@@ -293,10 +295,17 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
 
 
 class Calibrated(NamedTuple):
-    """The factors that measured rows give one decoder, and why rows of it have no forecast, one reason a row."""
+    """The factors that measured rows give one decoder.
+
+    Attributes:
+        calibration: the factors.
+        unmodelled: why rows of this decoder have no forecast, one reason a row.
+        scattered: sentences on groups whose rows disagree with each other.
+    """
 
     calibration: Calibration
     unmodelled: tuple[str, ...] = ()
+    scattered: tuple[str, ...] = ()
 
 
 def with_measured_rows(target: GpuTarget, path: Path | None, read: Callable[[str], Decoder]) -> GpuTarget:
@@ -334,7 +343,20 @@ def calibration_of(path: Path, decoder: Decoder, read: Callable[[str], Decoder])
         raise BadInput(f"a row of {path} must be of {decoder.name}, got {', '.join(same):.120}; try another --measured")
     if not ratios:
         raise BadInput(f"a row of {path} must have a forecast, got {len(reasons)} without: {reasons[0]}")
-    return Calibrated(fit(ratios), tuple(reasons))
+    calibration = fit(ratios)
+    return Calibrated(calibration, tuple(reasons), tuple(_scattered(calibration, ratios)))
+
+
+def _scattered(calibration: Calibration, ratios: Sequence[Ratio]) -> Iterator[str]:
+    """Sentences on groups of whose rows more than half lie outside of the interval that is said to hold most."""
+    for group, factors in calibration.factors.items():
+        own = [ratio.tpot for ratio in ratios if ratio.group == group and ratio.tpot is not None]
+        n_outside = sum(not factors.tpot.low <= ratio <= factors.tpot.high for ratio in own)
+        if 2 * n_outside > len(own) > 1:
+            yield (
+                f"{n_outside} of {len(own)} rows of {group.model} by {group.engine} on {group.system} lie outside of "
+                f"that interval: they measured {min(own):.3g} to {max(own):.3g} times the TPOT that is forecast"
+            )
 
 
 def _same(name: str, decoder: Decoder, read: Callable[[str], Decoder]) -> Decoder | None:
@@ -365,6 +387,7 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
     for group, factors in calibrated.calibration.factors.items():
         if group.system in systems:
             notes.append(_factors_text(factors, group))
+    notes += calibrated.scattered
     if not notes:
         notes.append(f"no measured row is of {' or '.join(systems)}, so forecasts are as without")
     reasons = calibrated.unmodelled

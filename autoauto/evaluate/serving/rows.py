@@ -3,7 +3,7 @@
 `rows_of_study` makes such rows of what a search measured on engines.
 
 Columns in any order, separated by commas, semicolons or tabs; with the latter two a number may have a decimal comma.
-Others than these are not read:
+Others than these are not read. The other words for options are names, too, as `tp`, `pp`, `isl`, `attention_dp`:
 
     model               a bundled name, or the folder of a config
     engine              one of `ENGINES`
@@ -56,6 +56,26 @@ _NAMES_OF_PACKAGE = {
     "input_tokens": "isl",
     "output_tokens": "osl",
 }
+_OTHER_NAMES = {
+    "tp": "tensor_parallel",
+    "pp": "n_ipu",
+    "pipeline_parallel": "n_ipu",
+    "ep": "expert_parallel",
+    "attention_dp": "attention_data_parallel",
+    "isl": "input_tokens",
+    "osl": "output_tokens",
+}
+"""Columns that are named as the other words for options are."""
+_MISNAMED = {
+    "n_replicas": "replicas",
+    "expert_parallel_size": "expert_parallel",
+    "attention_data_parallel_size": "attention_data_parallel",
+    "pipeline_parallel_size": "n_ipu",
+    "kv_cache_dtype": "kv_cache_precision",
+    **{f"tpot{unit}": "tpot_s" for unit in ("", "_ms", "_us", "_seconds")},
+    **{f"ttft{unit}": "ttft_s" for unit in ("", "_ms", "_us", "_seconds")},
+}
+"""Columns of other tools that mean one that may be missing, in another unit or with other words."""
 _NEEDED = ("model", "engine", "system", "precision", "tensor_parallel", "input_tokens", "output_tokens")
 RESULTS = ("tpot_s", "ttft_s", "tokens_per_s")
 RESULTS_OF_PACKAGE = {"tpot_s": "silicon_tpot_ms", "ttft_s": "silicon_ttft_ms"}
@@ -168,15 +188,16 @@ def read_rows(path: Path) -> list[Row]:
             text = file.read()
         separator = separator_of(text, path)
         reader = csv.DictReader(StringIO(text, newline=""), restval="", delimiter=separator)
+        columns = _named(reader.fieldnames or ())
+        reader.fieldnames = columns
         rows: list[Row] = []
         for cells in reader:
             if None in cells:
                 raise BadInput(f"{path}, line {reader.line_num}: a row must have a cell for every column, got more")
-            stripped = {str(name).strip(): str(cell).strip() for name, cell in cells.items()}
+            stripped = {str(name): str(cell).strip() for name, cell in cells.items()}
             if separator != ",":
                 stripped = {name: decimal_point(cell) for name, cell in stripped.items()}
             rows.append(Row(path, reader.line_num, stripped))
-        columns = tuple(reader.fieldnames or ())
     except OSError as error:
         raise BadInput(f"measured rows must be in a file that can be read, got {path}: {error.strerror}") from None
     except (csv.Error, UnicodeDecodeError) as error:
@@ -187,10 +208,17 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _check_columns(path: Path, columns: Sequence[str]) -> None:
+def _named(columns: Sequence[str]) -> list[str]:
+    """The columns by our names; those of the package keep theirs."""
     named = [column.strip() for column in columns]
-    given = set(named)
-    twice = named_twice(named)
+    if _OF_PACKAGE in named:
+        return named
+    return [_OTHER_NAMES.get(column, column) for column in named]
+
+
+def _check_columns(path: Path, columns: Sequence[str]) -> None:
+    given = set(columns)
+    twice = named_twice(columns)
     if twice:
         raise BadInput(
             f"{path}, line 1: columns must have names of their own, got {min(twice)!r:.40} twice; leave one out"
@@ -199,6 +227,13 @@ def _check_columns(path: Path, columns: Sequence[str]) -> None:
     if _OF_PACKAGE in given:
         needed = [_NAMES_OF_PACKAGE.get(name, name) for name in _NEEDED]
         known = [RESULTS_OF_PACKAGE.get(name, name) for name in RESULTS]
+    for column in columns:
+        meant = _MISNAMED.get(column)
+        if _OF_PACKAGE not in given and meant is not None and meant not in given:
+            raise BadInput(
+                f"{path}, line 1: columns must have the names and units of docs/gpu.md, got {column!r:.40}, which is "
+                f"not read; did you mean {meant!r}?"
+            )
     missing = [name for name in needed if name not in given]
     if not given & {"batch_size", "n_requests"}:
         missing.append("batch_size")

@@ -9,6 +9,7 @@ from autoauto.exporters.serving.front import has_front
 from autoauto.exporters.serving.launches import ServedProcess, decoder_model
 from autoauto.exporters.serving.replicas import FIRST_PORT
 from autoauto.exporters.serving.router import ROUTER_PORT, routed_ports
+from autoauto.records.units import format_number
 
 BENCH_FILE = "check.sh"
 REQUESTS_PER_CLIENT = 10
@@ -61,7 +62,8 @@ def _interval(deployment: Deployment) -> str:
     if tokens is None or tokens.tokens_per_s_ends is None:
         return ""
     low, high = tokens.tokens_per_s_ends
-    return f"# 8 of 10 measured rows were within such an interval: {low:,.0f} to {high:,.0f} tokens/s\n"
+    ends = f"{format_number(low, 0)} to {format_number(high, 0)} tokens/s"
+    return f"# 8 of 10 measured rows were within such an interval: {ends}\n"
 
 
 def _url(every: Sequence[ServedProcess]) -> str:

@@ -7,6 +7,7 @@ Weights are not read. The engine reads the file itself; the forecast and the rep
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -34,6 +35,7 @@ _MAX_AXES = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of entries that are numbers, as `struct` calls them."""
 _TEXT, _LIST = 8, 9
+_OF_BLOCK = re.compile(r"blk\.(\d{1,4})\.")
 _FORMATS = {
     **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K"},
     **{13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL"},
@@ -180,11 +182,20 @@ def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _Sto
     if n_experts:
         of_expert = entries.count("expert_feed_forward_length", default=width)
         experts = Experts(n_experts, entries.count("expert_used_count", most=n_experts), of_expert)
+    n_layers = entries.count("block_count", most=MAX_LAYERS)
+    blocks = {int(match[1]) for match in map(_OF_BLOCK.match, tensors) if match}
+    if max(blocks, default=0) >= n_layers:
+        raise entries.contradiction("block_count", n_layers, f"a tensor of block {max(blocks)}, from 0")
+    if embedding.shape[0] != hidden_size:
+        raise entries.contradiction("embedding_length", hidden_size, f"an embedding of {embedding.shape[0]}")
+    widths = [tensors[f"blk.{i}.ffn_down.weight"].shape[0] for i in blocks if f"blk.{i}.ffn_down.weight" in tensors]
+    if widths and max(widths) != width:
+        raise entries.contradiction("feed_forward_length", width, f"a matrix ffn_down of {max(widths)}")
     return Decoder(
         name=path.stem,
         architecture=architecture,
         hidden_size=hidden_size,
-        n_layers=entries.count("block_count", most=MAX_LAYERS),
+        n_layers=n_layers,
         n_heads=n_heads,
         n_kv_heads=entries.count("attention.head_count_kv", default=n_heads, most=n_heads),
         head_size=entries.count("attention.key_length", default=max(hidden_size // n_heads, 1)),
@@ -202,6 +213,13 @@ class _Entries(NamedTuple):
     path: Path
     architecture: str
     metadata: Mapping[str, Any]
+
+    def contradiction(self, key: str, value: int, other: str) -> UnreadableModel:
+        """The error of a number that the tensors contradict."""
+        name = f"{self.architecture}.{key}"
+        return UnreadableModel(
+            f"{name} must be that of the tensors, got {value:,} and {other} in {self.path}; convert it again"
+        )
 
     def count(self, key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
         """A whole number; where blocks differ, the largest of all.

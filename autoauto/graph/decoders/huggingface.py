@@ -31,6 +31,8 @@ _SCALED_ALREADY = "Gemma3"
 """Architectures whose positions are scaled ones begin with it: engines leave their factor out [positions]."""
 _CACHES_OF_16_BITS = ("", "none", "auto", "bf16", "bfloat16", "fp16", "float16")
 """What a config calls keys and values that are not quantised."""
+_FLOATS = ("auto", "bfloat16", "float16", "float32", "half", "float")
+"""What engines load as weights of 16 bits."""
 _DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 """Keys with the number of layers that predict several tokens."""
 
@@ -145,11 +147,13 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
         head_size=max(1, hidden_size // n_heads),
         intermediate_size=1,
         vocabulary_size=fields.count("vocab_size"),
-        is_tied=bool(fields.value("tie_word_embeddings", config.get("tie_word_embeddings"))),
+        is_tied=fields.flag("tie_word_embeddings", config.get("tie_word_embeddings")),
         checkpoint=Checkpoint(max_length=max_length, notes=fields.assumed(), drafts=drafts),
     )
     decoder = plain.of_kinds(blocks_of(architecture, fields, n_layers, max_length))
     entry = _first_entry(name, config, text)
+    if not entry and not quantisation:
+        _check_floats(name, text, config)
     if entry and quantisation:
         _refuse_contradiction(_stored(decoder, entry), _stored(decoder, quantisation))
     return _stored(decoder, entry or quantisation) if entry or quantisation else decoder
@@ -174,6 +178,17 @@ def _first_entry(name: str, config: Mapping[str, Any], text: Mapping[str, Any]) 
             if entry:
                 return entry
     return {}
+
+
+def _check_floats(name: str, text: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    """Refuse weights of 8 bits or fewer of which no entry says how they are stored: they would be priced as bf16."""
+    for key in ("dtype", "torch_dtype"):
+        stored = text.get(key, config.get(key))
+        if str(stored or "auto").removeprefix("torch.") not in _FLOATS:
+            raise UnreadableModel(
+                f"{key} must be one of {', '.join(_FLOATS)} where no quantization_config says how weights are stored, "
+                f"got {stored!r:.40} in {name}"
+            )
 
 
 def _refuse_contradiction(by_config: Decoder, by_file: Decoder) -> None:
@@ -228,13 +243,13 @@ def _max_length(architecture: str, fields: Values) -> int:
     if not isinstance(scaling, Mapping) or architecture.startswith(_SCALED_ALREADY):
         return n_positions
     kind, factor = scaling.get("rope_type", scaling.get("type")), scaling.get("factor", 1)
-    if kind not in _SCALED or not isinstance(factor, int | float):
+    if kind not in _SCALED:
         return n_positions
     base = n_positions
     original = scaling.get("original_max_position_embeddings")
     if kind == "yarn" and isinstance(original, int) and original > 0:
         base = original
-    if not 0 < factor <= _MOST_SCALED:
+    if not isinstance(factor, int | float) or not 0 < factor <= _MOST_SCALED:
         name = fields.name
         raise UnreadableModel(f"positions must be scaled by a number to {_MOST_SCALED:,}, got {factor!r:.40} in {name}")
     return max(1, int(base * factor))

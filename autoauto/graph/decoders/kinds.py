@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autoauto.graph.decoders.values import Values
+from autoauto.graph.decoders.values import Values, whole_number
 from autoauto.records.costs.blocks import (
     Attention,
     BlockKind,
@@ -31,6 +31,8 @@ _SHARED_SIZES = ("shared_expert_intermediate_size", "moe_shared_expert_intermedi
 _FULL, _SLIDING, _CHUNKED, _LINEAR = "full_attention", "sliding_attention", "chunked_attention", "linear_attention"
 _MAX_FACTOR = 1000
 """Of the width of a feed-forward layer."""
+_MOST = 2**31
+"""Of numbers of blocks, which may be larger than there are."""
 _ZERO = ("num_kv_shared_layers", "hidden_size_per_layer_input")
 """Keys that must be 0: blocks that share keys and values, and an embedding a block, of Gemma 4."""
 _OF_SIGNS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
@@ -100,10 +102,10 @@ def _dense_blocks(fields: Values, n_layers: int) -> Sequence[bool]:
     every = range(n_layers)
     listed = fields.per_block("mlp_layer_types", n_layers)
     if listed is not None:
-        return [each == "dense" for each in listed]
+        return [each == "dense" for each in _one_of(("dense", "sparse", "moe"), listed, "mlp_layer_types", fields)]
     listed = fields.per_block("moe_layer_freq", n_layers)
     if listed is not None:
-        return [not each for each in listed]
+        return [not each for each in _one_of((0, 1), listed, "moe_layer_freq", fields)]
     first = fields.value("first_k_dense_replace") or 0
     every_nth = fields.config.get("moe_layer_freq", 1)
     if fields.value("moe_layer_interval"):  # of ERNIE
@@ -113,10 +115,9 @@ def _dense_blocks(fields: Values, n_layers: int) -> Sequence[bool]:
         if isinstance(last, int) and last >= 0:
             stop = last + 1
         return [not first <= i < stop or bool((i + 1) % every_nth) for i in every]
-    dense: set[int] = set()
-    only = fields.config.get("mlp_only_layers")
-    if isinstance(only, list):
-        dense = {i for i in only if isinstance(i, int)}
+    only = fields.config.get("mlp_only_layers") or []
+    if not isinstance(only, list) or not all(isinstance(each, int) for each in only):
+        raise UnreadableModel(f"mlp_only_layers must be a list of whole numbers, got {only!r:.60} in {fields.name}")
     step = fields.config.get("decoder_sparse_step", fields.config.get("interleave_moe_layer_step", 1))
     if not all(isinstance(each, int) and each >= low for each, low in ((first, 0), (every_nth, 1), (step, 1))):
         raise UnreadableModel(
@@ -124,7 +125,19 @@ def _dense_blocks(fields: Values, n_layers: int) -> Sequence[bool]:
             f"{every_nth!r:.20} and {step!r:.20} in {fields.name}"
         )
     # DeepSeek counts the blocks with experts from 0 on, Qwen and Llama 4 from 1 on.
-    return [i < first or bool(i % every_nth) or i in dense or bool((i + 1) % step) for i in every]
+    return [i < first or bool(i % every_nth) or i in only or bool((i + 1) % step) for i in every]
+
+
+def _one_of(known: Sequence[Any], listed: Any, key: str, fields: Values) -> list[Any]:
+    """A list of known values.
+
+    Raises:
+        UnreadableModel: it is none, or has another value, which would count as one of these.
+    """
+    if isinstance(listed, list) and all(each in known for each in listed):
+        return listed
+    shown = " or ".join(map(repr, known))
+    raise UnreadableModel(f"{key} must be a list of {shown}, got {listed!r:.60} in {fields.name}")
 
 
 def _attentions(architecture: str, fields: Values, n_layers: int, max_length: int) -> Sequence[Mixer]:
@@ -151,9 +164,15 @@ def _full(fields: Values) -> Attention:
         raise UnreadableModel(
             f"num_key_value_heads must divide the {n_heads} num_attention_heads, got {n_kv_heads} in {fields.name}"
         )
-    head_size = fields.count("head_dim", otherwise=max(1, fields.count("hidden_size") // n_heads))
+    hidden_size = fields.count("hidden_size")
+    if fields.value("head_dim") is None and hidden_size % n_heads:
+        raise UnreadableModel(
+            f"num_attention_heads must divide the hidden_size of {hidden_size} where there is no head_dim, got "
+            f"{n_heads} in {fields.name}"
+        )
+    head_size = fields.count("head_dim", otherwise=max(1, hidden_size // n_heads))
     gate_size = 0
-    if fields.value("attn_output_gate"):
+    if fields.flag("attn_output_gate"):
         gate_size = n_heads * head_size
     return Attention(
         n_heads,
@@ -176,7 +195,7 @@ def _global(architecture: str, fields: Values, full: Attention) -> Attention:
     return full._replace(
         n_kv_heads=fields.count("num_global_key_value_heads", otherwise=full.n_kv_heads),
         head_size=fields.count("global_head_dim", otherwise=full.head_size),
-        has_values=not fields.config.get("attention_k_eq_v"),
+        has_values=not fields.flag("attention_k_eq_v"),
     )
 
 
@@ -245,7 +264,7 @@ def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequen
     every = range(n_layers)
     kinds = fields.value("layer_types")
     is_optional = fields.defaults.get("max_window_layers") is not None
-    if is_optional and not fields.value("use_sliding_window"):
+    if is_optional and not fields.flag("use_sliding_window"):
         return [_FULL] * n_layers
     if kinds is not None:
         return _listed_kinds(kinds, fields, n_layers)
@@ -281,15 +300,16 @@ def _listed_kinds(kinds: Any, fields: Values, n_layers: int) -> Sequence[str]:
 def _windowed_blocks(fields: Values, every: range) -> Sequence[int]:
     """The numbers of the blocks whose attention has a window, where no list says it."""
     if "max_window_layers" in fields.defaults:
+        if not fields.flag("use_sliding_window"):
+            return ()
         first = fields.value("max_window_layers")
-        if fields.value("use_sliding_window") and isinstance(first, int) and first >= 0:
-            return every[first:]
-        return ()
+        return every[whole_number(first, "max_window_layers", fields.name, _MOST, minimum=0) :]
     if "sliding_window_pattern" in fields.defaults:
         pattern = fields.value("sliding_window_pattern", fields.config.get("_sliding_window_pattern"))
-        if isinstance(pattern, int) and pattern > 0:
-            return [layer for layer in every if (layer + 1) % pattern]
-        return ()
+        if pattern is None:
+            pattern = fields.defaults["sliding_window_pattern"]
+        size = whole_number(pattern, "sliding_window_pattern", fields.name, _MOST)
+        return [layer for layer in every if (layer + 1) % size]
     return every if "sliding_window" in fields.defaults else ()
 
 

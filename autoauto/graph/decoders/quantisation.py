@@ -363,8 +363,12 @@ def _method_format(name: str, entry: Mapping[str, Any]) -> PartFormat:
             if block == _FP8_BLOCK:
                 return PartFormat(WeightFormat.FP8_BLOCK)
             raise _not_modelled(name, f"fp8 in blocks of {block!r:.30}")
-        is_static = entry.get("activation_scheme") == "static"
-        return PartFormat(WeightFormat.FP8 if is_static else WeightFormat.FP8_DYNAMIC)
+        if entry.get("bits", 8) != 8:
+            raise _not_modelled(name, f"fp8 of {entry['bits']!r:.20} bits")
+        scheme = entry.get("activation_scheme") or "dynamic"
+        if scheme not in ("static", "dynamic"):
+            raise _not_modelled(name, f"fp8 with activations by {scheme!r:.30} instead of static or dynamic")
+        return PartFormat(WeightFormat.FP8 if scheme == "static" else WeightFormat.FP8_DYNAMIC)
     if method == "mxfp4":
         return PartFormat(WeightFormat.MXFP4)
     if method == "fbgemm_fp8":

@@ -48,6 +48,17 @@ class Values(NamedTuple):
             value = otherwise
         return whole_number(value, key, self.name, most)
 
+    def flag(self, key: str, otherwise: object = None) -> bool:
+        """True or false; false where it is null, or missing and without a default.
+
+        Raises:
+            UnreadableModel: it is something else, as the text "false", which would count as true.
+        """
+        value = self.value(key, otherwise)
+        if value not in (None, 0, 1):
+            raise UnreadableModel(f"{key} must be true or false, got {value!r:.40} in {self.name}")
+        return bool(value)
+
     def optional_count(self, key: str) -> int | None:
         """A positive number; None where it is null, 0 or missing.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +17,10 @@ from autoauto.records.errors import BadInput
 
 MAX_DISAGREEMENT = 0.1
 """Relative difference of tokens/s and requests/s times tokens from which on a note says so."""
+
+MAX_TIMES = 2
+"""How many times the requests in flight, or as small a part, they are by Little's law, before it is said: the begin and
+the end of a load have fewer."""
 
 
 def read_results(path: Path) -> list[LoadFigures]:
@@ -47,14 +51,23 @@ def _readers() -> list[ModuleType]:
     return [module for module in modules if hasattr(module, "is_of")]
 
 
-def _doubts(figures: LoadFigures) -> tuple[str, ...]:
-    """Whether the throughputs of a file agree with each other."""
-    if figures.tokens_per_s is None or figures.requests_per_s is None:
-        return ()
+def _doubts(figures: LoadFigures) -> Iterator[str]:
+    """Which throughputs of a file do not agree with each other, or with the requests in flight by Little's law."""
+    if figures.requests_per_s is None:
+        return
     product = figures.requests_per_s * figures.output_tokens
-    if abs(product / figures.tokens_per_s - 1) <= MAX_DISAGREEMENT:
-        return ()
-    return (f"tokens/s are {figures.tokens_per_s:.4g}, requests/s times tokens of an answer {product:.4g}",)
+    if figures.tokens_per_s is not None and abs(product / figures.tokens_per_s - 1) > MAX_DISAGREEMENT:
+        yield f"tokens/s are {figures.tokens_per_s:.4g}, requests/s times tokens of an answer {product:.4g}"
+    latency_s = figures.latency_s
+    if latency_s is None and figures.ttft_s is not None and figures.tpot_s is not None:
+        latency_s = figures.ttft_s + (figures.output_tokens - 1) * figures.tpot_s
+    if latency_s is None or figures.concurrency is None:
+        return
+    in_flight = figures.requests_per_s * latency_s
+    if not 1 / MAX_TIMES <= in_flight / figures.concurrency <= MAX_TIMES:
+        yield (
+            f"requests in flight are {figures.concurrency:.4g} by the file, {in_flight:.3g} by requests/s times latency"
+        )
 
 
 def with_lengths(figures: LoadFigures, input_tokens: int | None, output_tokens: int | None) -> LoadFigures:

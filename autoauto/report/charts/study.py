@@ -100,10 +100,10 @@ def _note(summary: StudySummary, trials: list[Trial], uses: list[Alternative]) -
     if uses:
         best = max(uses, key=lambda use: use.samples_per_s)
         bound = "at most" if best.at_most else "estimated"
-        return f"{best.samples_per_s:,.0f}\n{bound}"
+        return f"{format_number(best.samples_per_s, 0)}\n{bound}"
     so_far = [trial.samples_per_s for trial in trials if trial.ended_early]
     if so_far:
-        return f"{max(so_far):,.0f}\nended early"
+        return f"{format_number(max(so_far), 0)}\nended early"
     tried = min(trial.knobs.batch_size for trial in trials)
     smallest = tried if summary.space is None else min(summary.space["batch_size"])
     return "none fits" if tried <= smallest else f"batch {tried}\ndoes not fit"
@@ -168,7 +168,7 @@ def _cell(trial: Trial, across: str, corner: tuple[int, int], opacity: float) ->
     called = knobs.session.words.name
     where = f"{called('n_ipu')} {knobs.n_ipu}, {called(across).replace('_', ' ')} {flat_value(knobs, across)}"
     hover = f"trial {trial.number}: {where}, batch {knobs.batch_size}, {_speed(trial)}"
-    shown = f"{speed:,.0f}" if speed >= 100 else f"{speed:.1f}"
+    shown = format_number(speed, 0) if speed >= 100 else format_number(speed)
     return Mark(x, y, hover, f"{shown}\nbatch {knobs.batch_size}", x + 1, opacity)
 
 
@@ -227,8 +227,8 @@ def _range(speeds: Sequence[float]) -> tuple[float, float]:
 
 
 def _dot(trial: Trial, origin: Origin) -> Mark:
-    estimated, speed = format_number(trial.estimated_samples_per_s), format_number(trial.samples_per_s)
-    speeds = f"estimated {estimated}, {origin} {speed} {trial.unit}"
+    estimated = format_number(trial.estimated_samples_per_s)
+    speeds = f"estimated {estimated}, {origin} {format_number(trial.samples_per_s)} {trial.unit}"
     return Mark(trial.estimated_samples_per_s, trial.samples_per_s, f"trial {trial.number}: {speeds}")
 
 

@@ -11,6 +11,7 @@ other beats in both:
 
 from __future__ import annotations
 
+from autoauto.records.units import format_number
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.dots import best_ring, trial_series
 from autoauto.report.wording import configuration, trials_origin
@@ -44,11 +45,12 @@ def users_chart(summary: StudySummary) -> Chart | None:
 
 
 def _point(point: UsersPoint) -> Mark:
-    hover = f"{configuration(point.knobs)}; {point.of_gpu:,.1f} tokens/s a GPU, {point.of_user:,.1f} a user"
+    speeds = f"{format_number(point.of_gpu)} tokens/s a GPU, {format_number(point.of_user)} a user"
+    hover = f"{configuration(point.knobs)}; {speeds}"
     return Mark(point.of_user, point.of_gpu, hover)
 
 
 def _mark(trial: Trial) -> Mark:
     of_gpu, of_user = trial.device_samples_per_s, 1.0 / trial.tokens.tpot_s
-    speeds = f"{of_gpu:,.1f} tokens/s a GPU, {of_user:,.1f} a user"
+    speeds = f"{format_number(of_gpu)} tokens/s a GPU, {format_number(of_user)} a user"
     return Mark(of_user, of_gpu, f"trial {trial.number}: {configuration(trial.knobs)}; {speeds}")

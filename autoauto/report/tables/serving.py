@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autoauto.records.costs.traffic.percentiles import PERCENTS
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
-from autoauto.records.units import GIB
+from autoauto.records.units import GIB, format_number
 from autoauto.report.bounds import bounds_of
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.tables.traffic import rates_table
@@ -63,7 +63,7 @@ def serving_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
     facts.append(("TPOT", time_between_text(tokens.tpot_s, tokens.tpot_low_s, tokens.tpot_high_s), origin))
     facts.append(("TTFT", time_between_text(tokens.ttft_s, tokens.ttft_low_s, tokens.ttft_high_s), origin))
     facts.append(("a request", time_text(trial.latency_s), origin))
-    facts.append(("KV cache", f"{tokens.kv_cache_bytes / GIB:,.1f} GiB of the fullest GPU", Origin.MODELLED))
+    facts.append(("KV cache", f"{format_number(tokens.kv_cache_bytes / GIB)} GiB of the fullest GPU", Origin.MODELLED))
     if price := price_text(trial.result, "token"):
         facts.append(("price", price, origin))
     if energy := energy_text(trial.result, "token"):

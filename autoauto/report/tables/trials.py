@@ -77,15 +77,14 @@ def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> l
     rows.append(("throughput", f"{format_number(trial.samples_per_s)} {trial.unit}", origin))
     if trial.estimated_samples_per_s:
         difference = format_difference(difference_percent(trial.estimated_samples_per_s, trial.samples_per_s))
-        rows.append(
-            ("", f"{format_number(trial.estimated_samples_per_s)} {trial.unit}", f"{Origin.ESTIMATED}, {difference}")
-        )
+        estimated = format_number(trial.estimated_samples_per_s)
+        rows.append(("", f"{estimated} {trial.unit}", f"{Origin.ESTIMATED}, {difference}"))
     if trial.device_samples_per_s < trial.samples_per_s:
         rows.append((f"a {words.unit}", f"{format_number(trial.device_samples_per_s)} {trial.unit}", origin))
     if trial.device_samples_per_s < trial.replica_samples_per_s < trial.samples_per_s:
         rows.append(("a replica", f"{format_number(trial.replica_samples_per_s)} {trial.unit}", origin))
     if origin is Origin.MEASURED:
-        rows.append(("period", f"{1e3 * knobs.n_samples / trial.samples_per_s:,.3f} ms", origin))
+        rows.append(("period", f"{format_number(1e3 * knobs.n_samples / trial.samples_per_s, 3)} ms", origin))
     else:
         rows.append((plan.cost_name, duration(plan.cost_cycles, clock_hz), origin))
     if trial.latency_s:

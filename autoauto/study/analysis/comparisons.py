@@ -159,7 +159,9 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
     elif len(summary.ranked) > 1:
         yield _against_trial(summary, RUNNER_UP, summary.ranked[1], "the next best configuration")
     else:
-        yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
+        is_all = summary.space is None or len(summary.trials) >= summary.space.n_configurations
+        note = "nothing else fits" if is_all else "nothing else that was tried fits"
+        yield Comparison(RUNNER_UP, None, None, None, note)
     for row in rows:
         if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
             yield _against_repeated(verification, row.name, row, "measured in the same turns")

@@ -147,10 +147,20 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     )
 
 
+_MOST_TIMES = 16
+"""Parts of a GPU (MIG) have an eighth of its memory, and other cards of its kind up to twice as much."""
+_MOST_SLOWER = 2
+"""How many times slower than measured ones links may be before it is said."""
+
+
 def _described(given: Cluster) -> Cluster:
-    """A described cluster of GPUs, with the nodes and power limits of their systems where it has none."""
-    for name in dict.fromkeys(device.name for device in given.devices):
-        system_named(name)
+    """A described cluster of GPUs, with the nodes and power limits of their systems where it has none.
+
+    Raises:
+        BadInput: a device is no system that has measured times, or has another memory or power by far.
+    """
+    for device in dict.fromkeys(given.devices):
+        _check_units(device, given.name)
     if any(device.clock_hz != CLOCK_HZ for device in given.devices):
         raise BadInput(f"a cycle of a GPU is a nanosecond, so clock_hz must be 1e9 in {given.name}")
     given = given.with_each(_with_power_limit)
@@ -163,6 +173,24 @@ def _described(given: Cluster) -> Cluster:
     if given.machine is None:
         return replace(given, machine=machine_of(system_named(given.devices[0].name)))
     return given
+
+
+def _check_units(device: Device, where: str) -> None:
+    """Refuse a memory or a power that is of no such GPU, nor of a part of one: it is in another unit.
+
+    Of a cluster of several kinds the GPUs without memory would be left out without a word.
+    """
+    system = system_named(device.name)
+    pairs = {
+        "memory_bytes": (device.memory_bytes, system.memory_bytes),
+        "power_limit_w": (device.power_limit_w, system.power_limit_w),
+    }
+    for name, (given, whole) in pairs.items():
+        if given and whole and not whole <= _MOST_TIMES * given <= _MOST_TIMES**2 * whole:
+            raise BadInput(
+                f"{name} of {device.name} must be within {_MOST_TIMES} times the {whole:,.0f} of its system, got "
+                f"{given:,} in {where}; which unit is it in?"
+            )
 
 
 def _with_power_limit(device: Device) -> Device:
@@ -206,6 +234,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     notes: list[str] = []
     if len(names) > 1:
         notes.append(equal_groups_note())
+    notes += _link_notes(request.cluster)
     notes += _contradictions(request.decoder, names)
     notes += _stand_ins(request.decoder, names)
     notes += error_notes(request.decoder, measured_engines(systems), names)
@@ -226,6 +255,25 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         pools=tuple(map(int, str(request.options["pools"]).split(","))),
     )
     return target, request.cluster
+
+
+def _link_notes(cluster: Cluster) -> list[str]:
+    """A sentence for every kind of GPUs whose links are slower than those over which its groups were measured."""
+    rates: dict[str, list[float]] = {}
+    for kind in cluster.kinds:
+        if kind.linked is not None:
+            rates[kind.device.name] = [kind.linked.link.bytes_per_s]
+    if not cluster.kinds:
+        rates[cluster.devices[0].name] = [link.bytes_per_s for link in cluster.receive_links[1:]]
+    notes = []
+    for name, of_kind in rates.items():
+        measured = system_named(name).intra_node_bytes_per_s
+        if of_kind and _MOST_SLOWER * max(of_kind) < measured:
+            notes.append(
+                f"the GPUs of a group exchange in the times measured on {name}, over links of {measured / 1e9:.4g} "
+                f"GB/s; the {max(of_kind) / 1e9:.4g} GB/s of the file are of transfers between stages"
+            )
+    return notes
 
 
 def _contradictions(decoder: Decoder, systems: Sequence[str]) -> list[str]:

@@ -240,6 +240,22 @@ def test_predict_says_that_a_load_is_too_much(run_cli: RunCli, model: str) -> No
     assert json.loads(run_cli(*command, "--json").out)["traffic"]["is_overloaded"]
 
 
+@pytest.mark.parametrize(("gb_per_s", "is_said"), [(25, True), (400, False)])
+def test_links_that_groups_do_not_have_are_said(
+    run_cli: RunCli, model: str, tmp_path: Path, gb_per_s: int, is_said: bool
+) -> None:
+    """Exchanges inside a group have measured times, whatever a file says of the links."""
+    (tmp_path / "slow.toml").write_text(
+        'name = "slow"\ntarget = "gpu"\n[[kinds]]\nn_devices = 2\n'
+        'device = {name = "h100_sxm", memory_bytes = 85_899_345_920}\n'
+        f"device_link = {{bytes_per_s = {gb_per_s}e9, idle_cycles = 10_000}}\n"
+        "host_link = {bytes_per_s = 50e9, idle_cycles = 0}\n"
+    )
+    out = run_cli("predict", model, "--cluster", str(tmp_path / "slow.toml"), "--tp", "2", *REQUESTS).out
+    said = "times measured on h100_sxm, over links of 450 GB/s; the 25 GB/s of the file are of transfers between stages"
+    assert (said in out) == is_said
+
+
 def test_a_search_in_a_file_has_arrivals_and_bounds_of_percentiles(run_cli: RunCli, model: str, tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("time_s,input_tokens,output_tokens\n0,100,10\n1,200,20\n4,300,30\n")
     for name, line in (("rate", "rate = 5"), ("trace", f'trace = "{tmp_path}/trace.csv"')):

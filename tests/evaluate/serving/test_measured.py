@@ -257,6 +257,50 @@ def test_a_file_that_is_no_table_of_rows_is_refused(tmp_path: Path, content: byt
         read_rows(path)
 
 
+def test_other_words_for_options_name_columns(tmp_path: Path) -> None:
+    line = "Qwen3-8B,vllm,h100_sxm,bf16,2,1,16,512,128,0.01,"
+    words = "model,engine,system,precision,tp,pp,batch_size,isl,osl,tpot_s,tokens_per_s"
+    path = tmp_path / "rows.csv"
+    assert row(path, line, words) == row(path, line)
+    with pytest.raises(BadInput, match="line 1: columns must have names of their own, got 'n_ipu' twice"):
+        row(path, f"{line},1", f"{COLUMNS},pp")
+
+
+@pytest.mark.parametrize(
+    ("column", "meant"),
+    [("ttft_ms", "ttft_s"), ("n_replicas", "replicas"), ("kv_cache_dtype", "kv_cache_precision")],
+)
+def test_a_column_that_would_be_left_out_is_refused(tmp_path: Path, column: str, meant: str) -> None:
+    line = "Qwen3-8B,vllm,h100_sxm,bf16,1,1,16,512,128,0.01,,2"
+    with pytest.raises(BadInput, match=f"got '{column}', which is not read; did you mean '{meant}'"):
+        row(tmp_path / "rows.csv", line, f"{COLUMNS},{column}")
+    both = row(tmp_path / "rows.csv", f"{line},2", f"{COLUMNS},{column},{meant}")
+    assert both.text(meant) == "2"
+
+
+@pytest.mark.usefixtures("package")
+def test_ranks_of_one_gpu_may_be_counted_as_tensor_parallel(tmp_path: Path) -> None:
+    """TensorRT-LLM's size of tensor parallelism is all GPUs of a group; without ranks it splits the attention."""
+    mixture = replace(QWEN_8B, n_layers=4, experts=Experts(128, 8, 768))
+    columns = COLUMNS.replace("n_ipu", "expert_parallel,attention_dp")
+    splits = []
+    for engine, sizes in (("trtllm", "4,4,4"), ("trtllm", "1,4,4"), ("sglang", "4,4,4")):
+        line = f"Qwen3-8B,{engine},h200_sxm,bf16,{sizes},16,512,128,0.01,"
+        splits.append(replicas_of(row(tmp_path / "rows.csv", line, columns), mixture).serving.split)
+    assert splits == [GroupSplit(1, 4, 4), GroupSplit(1, 4, 4), GroupSplit(4, 4, 4)]
+
+
+@pytest.mark.usefixtures("package")
+def test_rows_that_disagree_with_each_other_are_said(tmp_path: Path) -> None:
+    """The median of 2 and 20 ms is 6.3, which neither of them is near."""
+    start = "Qwen3-8B,vllm,h100_sxm,bf16,1,1,16,512,128"
+    path = written(tmp_path / "rows.csv", f"{start},0.004,", f"{start},0.04,")
+    (said,) = [each for each in notes_of(calibration_of(path, QWEN_8B, read), ["h100_sxm"]) if "outside" in each]
+    assert said.startswith("2 of 2 rows of Qwen3-8B by vllm on h100_sxm lie outside of that interval: they measured ")
+    path = written(tmp_path / "rows.csv", f"{start},0.01,", f"{start},0.0101,")
+    assert not any("outside" in each for each in notes_of(calibration_of(path, QWEN_8B, read), ["h100_sxm"]))
+
+
 @pytest.mark.parametrize(("separator", "point"), [(";", "."), (";", ","), ("\t", "."), ("\t", ",")])
 def test_rows_may_be_separated_as_spreadsheets_do(separator: str, point: str, tmp_path: Path) -> None:
     columns = "model,engine,system,precision,tensor_parallel,batch_size,input_tokens,output_tokens,tpot_s"

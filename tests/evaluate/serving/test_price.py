@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,18 @@ def test_a_file_of_a_cluster_says_prices_and_limits(model: Path, tmp_path: Path)
     assert trial.result.devices.power_limit_w == 700.0, "where the file says none it is that of the system"
     path.write_text(text.replace(device, "price_per_hour = 0"))
     with pytest.raises(BadInput, match="price_per_hour"):
+        load_flow(model, path, "gpu")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("memory_bytes", "44"), ("memory_bytes", "48_000_000_000_000"), ("power_limit_w", "0.35")]
+)
+def test_memory_and_power_in_another_unit_are_refused(model: Path, tmp_path: Path, field: str, value: str) -> None:
+    """GPUs of a cluster of several kinds that no block fits would be left out without a word."""
+    path = tmp_path / "own.toml"
+    text = cluster_toml(cluster_named("l40s-2"), "test")
+    path.write_text(re.sub(rf"(?m)^{field} = .*$", f"{field} = {value}", text))
+    with pytest.raises(BadInput, match=rf"^{field} of l40s must be within 16 times the .*; which unit"):
         load_flow(model, path, "gpu")
 
 

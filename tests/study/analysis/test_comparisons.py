@@ -9,6 +9,7 @@ import pytest
 from autoauto.records.interval import Interval
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
+from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import Alternative, AutoPipelineAnswer, Repeated, StudySummary, Verdict, Verification
 from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.comparisons import GRID_BISECT, study_comparisons, with_best_use
@@ -99,6 +100,13 @@ def test_a_session_that_does_not_fit_has_a_note() -> None:
 
 def test_the_only_configuration_that_fits_has_no_runner_up() -> None:
     assert study_comparisons(summary_of({(2, 1): 9.0}))[0].note == "nothing else fits"
+
+
+@pytest.mark.parametrize(("sizes", "note"), [((1,), "nothing else fits"), ((1, 2), "nothing else that was tried fits")])
+def test_configurations_that_were_not_tried_may_fit(sizes: tuple[int, ...], note: str) -> None:
+    """A forecast of all puts the best first, and others are not tried."""
+    space = SearchSpace((2,), (0.6,), sizes)
+    assert study_comparisons(replace(summary_of({(2, 1): 9.0}), space=space))[0].note == note
 
 
 def test_where_nothing_fits_nothing_is_compared() -> None:

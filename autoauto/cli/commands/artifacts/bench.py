@@ -19,6 +19,7 @@ from autoauto.load.tokens import OpenLoop, ServerLoad, TokenLoad, TokenMeasureme
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import BadInput, missing_extra
+from autoauto.records.units import format_number
 
 EXAMPLE = "bench http://127.0.0.1:8000/v2/models/resnet50"
 DEFAULT_CLIENTS = 16
@@ -177,7 +178,8 @@ def _token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[s
     if load.arrivals is not None:
         arrivals = f"{load.arrivals.requests_per_s:g} requests/s that {load.arrivals.process.text}"
     yield (
-        f"{measured.tokens_per_s:,.1f} tokens/s ± {measured.half_width:.1%}, {measured.requests_per_s:,.2f} requests/s "
+        f"{format_number(measured.tokens_per_s)} tokens/s ± {measured.half_width:.1%}, "
+        f"{format_number(measured.requests_per_s, 2)} requests/s "
         f"in the steady part of {arrivals} (measured)"
     )
     yield f"{measured.n_requests:,} requests answered, {measured.n_failed:,} failed, in {measured.wall_s:,.1f} s"
@@ -231,7 +233,10 @@ def _run_inference(args: argparse.Namespace) -> int:
     elif "plan_samples_per_s" in properties:
         plan, closed = float(properties["plan_samples_per_s"]), results[0]
         origin, share = properties.get("plan_origin", ""), closed.samples_per_s / plan
-        print_line(f"the plan gives {plan:,.1f} samples/s ({origin}); the closed load had {share:.0%} of it (measured)")
+        print_line(
+            f"the plan gives {format_number(plan)} samples/s ({origin}); "
+            f"the closed load had {share:.0%} of it (measured)"
+        )
         print_line(f"beside the stages, {_beside(closed)} (measured), which the stages lack where the cores are theirs")
     return 2 if any(result.n_failed or result.n_wrong for result in results) else 0
 
@@ -243,7 +248,7 @@ _HEAD = f"{'load, measured':<24}" + "".join(f"{name:>{width}}" for name, width i
 def _row(result: Any) -> str:
     times = "".join(f"{result.percentile_ms(percent):>10,.1f}" for percent in _PERCENTS)
     counts = f"{result.n_refused:>9,}{result.n_failed:>8,}{result.n_wrong:>7,}"
-    return f"{result.name:<24}{result.samples_per_s:>11,.1f}{times}{counts}"
+    return f"{result.name:<24}{format_number(result.samples_per_s):>11}{times}{counts}"
 
 
 def _beside(result: Any) -> str:

@@ -15,6 +15,7 @@ from autoauto.cli.output.plans import describe_phases, show_infeasible
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.plans.phased import DEFAULT_IO_TILES, IoMode, PhasedOptions, PhasedPlan
 from autoauto.records.target import Origin
+from autoauto.records.units import format_number
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.phased import Phased
 from autoauto.space.space import SearchSpace
@@ -109,5 +110,5 @@ def _show(flow: Flow, knobs: Knobs, plan: PhasedPlan) -> None:
     clock_hz = flow.cluster.clock_hz
     show(phases_table(plan, Origin.ESTIMATED), "", buffers_table(plan))
     speeds = [plan.samples_per_s(knobs.batch_size, clock_hz, naive=naive) for naive in (False, True)]
-    show(f"throughput: {speeds[0]:,.1f} samples/s, naive loop {speeds[1]:,.1f}, {Origin.ESTIMATED}")
+    show(f"throughput: {format_number(speeds[0])} samples/s, naive loop {format_number(speeds[1])}, {Origin.ESTIMATED}")
     print_assumed(flow.setting.notes)

@@ -29,7 +29,7 @@ from autoauto.evaluate.serving.pools.rates import queue_s
 from autoauto.evaluate.serving.rates import AT_BOUND, MIDDLE
 from autoauto.evaluate.serving.ways import ReplicaWays
 from autoauto.records.errors import DoesNotFit
-from autoauto.records.units import FloatArray, IntArray
+from autoauto.records.units import FloatArray, IntArray, format_number
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.generation import Generation
 from autoauto.space.numbers import TokenResult
@@ -273,7 +273,8 @@ def compared_text(single: Trial | None, pooled: Trial | None, prompt_share: floa
     shares = ""
     if prompt_share is not None:
         shares = f"prompts take {prompt_share:.0%} of the steps of one pool, "
-    return f"{better}: {more / fewer:.2f} times the {fewer:,.0f} tokens/s of {other}; {shares}{_waiting(pooled)}"
+    times = f"{format_number(more / fewer, 2)} times the {format_number(fewer, 0)} tokens/s of {other}"
+    return f"{better}: {times}; {shares}{_waiting(pooled)}"
 
 
 def _waiting(pooled: Trial) -> str:
