@@ -179,11 +179,7 @@ class Deployment:
         return stages
 
     def one_plan(self) -> Plan:
-        """The plan that all replicas have.
-
-        Raises:
-            BadInput: replicas on unlike devices have plans of their own.
-        """
+        """The plan of all replicas; raises `BadInput` where replicas on unlike devices have plans of their own."""
         if self.plan.other_plans:
             raise BadInput(
                 f"this format has one plan for all replicas, got {len(self.plan.plans)} different ones; try --to onnx"

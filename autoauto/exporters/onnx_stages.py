@@ -100,11 +100,7 @@ class StageFile:
 
     @property
     def session(self) -> Session:
-        """The session with which the stage was measured.
-
-        Raises:
-            BadInput: there is no such runtime or option, or the runtime does not compute in the format.
-        """
+        """The session with which the stage was measured; `BadInput` if there is no such runtime, option or format."""
         if self.runtime not in RUNTIMES:
             raise BadInput(f"runtime is one of {', '.join(RUNTIMES)}, got {self.runtime!r:.60}")
         values: dict[str, Any] = {}
@@ -188,11 +184,6 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: Path) -> StageFile:
-    """Write the file of a stage.
-
-    Raises:
-        BadInput: the program does not know the runtime that was measured.
-    """
     stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
     source, graph, session = deployment.source, deployment.graph, deployment.session(plan, stage)
     if session.runtime not in RUNTIMES:
@@ -203,6 +194,9 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
     received = source.carried(graph, stage.layers.start, batch_size)
     sent = source.carried(graph, stage.layers.stop, batch_size)
     ports = {port.name: port for port in received + sent}
+    options = dict(session.session.values)
+    for name in ("precision", "cores_per_device"):  # fields of their own
+        options.pop(name, None)
     return StageFile(
         file=file,
         layers=stage.layers,
@@ -220,18 +214,12 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
         intra_op_threads=session.n_threads,
         runtime=session.runtime,
         precision=session.precision,
-        options=_options(session.session),
+        options=options,
     )
 
 
 def _precision(deployment: Deployment) -> Precision:
-    """The format in which stages compute."""
     return deployment.knobs.session.computes_in or Precision.FP32
-
-
-def _options(session: Session) -> dict[str, Any]:
-    """The knobs of a session by name, without those that are fields of `StageFile`."""
-    return {name: value for name, value in session.values.items() if name not in ("precision", "cores_per_device")}
 
 
 def model_ends(deployment: Deployment) -> tuple[tuple[ModelPort, ...], tuple[ModelPort, ...]]:
@@ -327,7 +315,6 @@ def _check_first_samples(deployment: Deployment, small: Deployment, folder: Path
 def _first_samples(
     arrays: Mapping[str, Array], ports: Sequence[ModelPort], n_samples: int, batch_size: int
 ) -> dict[str, Array]:
-    """The first samples of a micro-batch, whose tensors all have an axis of samples."""
     axes = {port.name: port.batch_axis for port in ports}
     first: dict[str, Array] = {}
     for name, array in arrays.items():
@@ -342,7 +329,9 @@ def _whole_outputs(deployment: Deployment, inputs: dict[str, Array], temporary: 
     folder = temporary / f"whole-{deployment.knobs.batch_size}"
     if not folder.exists():
         folder.mkdir()
-        write(_whole(deployment), folder)
+        stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)), n_replicas=1)
+        plan = replace(deployment.plan, stages=(stage,), other_plans=(), placement=())
+        write(replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1)), folder)
     return _run(folder, inputs, temporary)
 
 
@@ -399,13 +388,6 @@ def compared(
         yield Check(f"output {name} equals that of the whole model", error <= tolerance, detail)
 
 
-def _whole(deployment: Deployment) -> Deployment:
-    """The whole model as one stage."""
-    stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)), n_replicas=1)
-    plan = replace(deployment.plan, stages=(stage,), other_plans=(), placement=())
-    return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
-
-
 def made_up(ports: Sequence[Port], rng: np.random.Generator) -> dict[str, Array]:
     """Inputs that a model takes, by name."""
     lengths = lengths_of(ports)
@@ -413,28 +395,17 @@ def made_up(ports: Sequence[Port], rng: np.random.Generator) -> dict[str, Array]
     for port in ports:
         if port.name in lengths:  # noise would be no length of the other inputs
             arrays[port.name] = np.full(port.shape, lengths[port.name], port.dtype)
-        else:
-            arrays[port.name] = _made_up(port, rng)
+        elif np.dtype(port.dtype).kind == "f":
+            arrays[port.name] = rng.standard_normal(port.shape).astype(port.dtype)
+        elif np.dtype(port.dtype).kind == "b":
+            arrays[port.name] = np.ones(port.shape, port.dtype)
+        else:  # 0 and 1 are valid indices
+            arrays[port.name] = rng.integers(0, 2, port.shape).astype(port.dtype)
     return arrays
 
 
-def _made_up(port: Port, rng: np.random.Generator) -> Array:
-    """Noise for floats, 0 and 1 for integers (valid indices), true for masks."""
-    kind = np.dtype(port.dtype).kind
-    if kind == "f":
-        return rng.standard_normal(port.shape).astype(port.dtype)
-    if kind == "b":
-        return np.ones(port.shape, port.dtype)
-    return rng.integers(0, 2, port.shape).astype(port.dtype)
-
-
 def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
-    """The outputs of the program of an artifact, which runs in a process of its own as a user would run it.
-
-    Raises:
-        MissingExtra: ONNX Runtime is not installed.
-        BadInput: the program fails.
-    """
+    """The outputs of the program of an artifact, which runs in a process of its own as a user would run it."""
     runtime()
     inputs_file, outputs_file = str(temporary / "inputs.npz"), str(temporary / "outputs.npz")
     save(inputs_file, inputs)
@@ -447,11 +418,7 @@ def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str,
 
 
 def runtime() -> ModuleType:
-    """ONNX Runtime.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """ONNX Runtime; raises `MissingExtra` if it is not installed."""
     try:
         return import_module("onnxruntime")
     except ImportError as error:
@@ -459,12 +426,7 @@ def runtime() -> ModuleType:
 
 
 def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a model file in ONNX Runtime on the CPU of this machine; inputs that it lacks are ignored.
-
-    Raises:
-        MissingExtra: ONNX Runtime is not installed.
-        BadInput: it cannot run the file.
-    """
+    """The outputs of a model file in ONNX Runtime on the CPU of this machine; inputs that it lacks are ignored."""
     onnxruntime = runtime()
     try:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -24,13 +24,7 @@ MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not na
 
 
 def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) -> tuple[str, ...]:
-    """Sentences on what is assumed of a model besides what its file states: of inputs first, of outputs last.
-
-    Args:
-        model: as in the file.
-        known: its plain form, with facts.
-        graph: its layers.
-    """
+    """Sentences on what is assumed of a model besides what its file states: of inputs first, of outputs last."""
     every = (
         _lengths(graph.inputs),
         _batch_axes(model, known),
@@ -116,7 +110,6 @@ def _ends(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
 
 
 def _upper_bounds(known: ModelFacts) -> Iterator[str]:
-    """Tensors whose lengths depend on data, where they begin."""
     bounds = {name for name, fact in known.facts.items() if fact.data_dependent}
     first: list[str] = []
     for node in all_nodes(known.model.graph):
@@ -127,7 +120,6 @@ def _upper_bounds(known: ModelFacts) -> Iterator[str]:
 
 
 def _empty(known: ModelFacts) -> Iterator[str]:
-    """Tensors without elements, where they begin."""
     empty = {name for name, fact in known.facts.items() if 0 in fact.shape and not fact.constant}
     first: list[str] = []
     for node in all_nodes(known.model.graph):
@@ -139,7 +131,6 @@ def _empty(known: ModelFacts) -> Iterator[str]:
 
 
 def _some(names: list[str]) -> str:
-    """The first few names, and how many more there are."""
     text = ", ".join(names[:N_NAMED])
     if len(names) > N_NAMED:
         text += f" and {len(names) - N_NAMED} more"

@@ -116,7 +116,6 @@ def _pattern(path: Path) -> Path:
 
 
 def _index(pattern: Path, path: Path) -> Index | None:
-    """The indices of the block that a path lies in; None when it lies in none."""
     if _n_common(pattern, path) < len(pattern):
         return None
     return tuple(int(part) for part, name in zip(path, pattern, strict=False) if name == "*")
@@ -162,7 +161,6 @@ def _follows(index: Index, following: Index) -> bool:
 
 
 def _n_alike(pattern: Path, paths: Sequence[Path], operators: Sequence[ScopedOperator]) -> int:
-    """Size of the largest group of blocks of a list that have equal operators."""
     content: dict[Index, list[str]] = defaultdict(list)
     for path, operator in zip(paths, operators, strict=True):
         index = _index(pattern, path)

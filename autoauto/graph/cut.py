@@ -99,10 +99,6 @@ class OnnxSource(Source):
 
         An output of the whole model that exists before `layers`, as an input or an earlier layer's output, is no output
         of the sub-model: it is carried past it.
-
-        Raises:
-            UnreadableModel: the file has changed, its weights are missing, or they are too many for one file.
-            BadInput: the model does not run at `batch_size`.
         """
         batched, part = self._part(graph, layers, batch_size)
         return SubModel(batched.serialise(part, self._weights), part.inputs, part.outputs)
@@ -112,10 +108,6 @@ class OnnxSource(Source):
 
         Returns:
             The sub-model without its content.
-
-        Raises:
-            UnreadableModel: the file has changed, or its weights are missing.
-            BadInput: the model does not run at `batch_size`.
         """
         batched, part = self._part(graph, layers, batch_size)
         batched.save(part, self._weights, path)
@@ -204,9 +196,6 @@ class BatchedModel:
         """The nodes that compute `wanted` from `outside` and inputs of the model.
 
         A node that reads only a shape that is known becomes a constant: another stage may hold the tensor itself.
-
-        Raises:
-            UnreadableModel: nothing writes a tensor.
         """
         waiting, seen = list(wanted), set(wanted)
         nodes, inputs, constants = set(), [], []
@@ -224,11 +213,7 @@ class BatchedModel:
         return Subgraph([self._nodes[index] for index in sorted(nodes)], sorted(inputs), sorted(constants))
 
     def ports(self, names: Iterable[str]) -> tuple[Port, ...]:
-        """The tensors of these names as inputs or outputs.
-
-        Raises:
-            UnreadableModel: nothing writes one, or NumPy has no such elements.
-        """
+        """The tensors of these names as inputs or outputs."""
         ports = []
         for name in names:
             value = self._value(name)
@@ -236,11 +221,7 @@ class BatchedModel:
         return tuple(ports)
 
     def serialise(self, part: Part, weights: Weights) -> bytes:
-        """An ONNX file of a subgraph, weights inside.
-
-        Raises:
-            UnreadableModel: a weight is missing, or all of them are too large for one file.
-        """
+        """An ONNX file of a subgraph, weights inside."""
         n_bytes = self._weight_bytes(part)
         if n_bytes > MAX_WEIGHT_BYTES:
             raise UnreadableModel(
@@ -251,11 +232,7 @@ class BatchedModel:
         return with_weights(model, stored)
 
     def save(self, part: Part, weights: Weights, path: Path) -> None:
-        """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it.
-
-        Raises:
-            UnreadableModel: a weight is missing.
-        """
+        """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it."""
         if self._weight_bytes(part) <= MAX_WEIGHT_BYTES:
             path.write_bytes(self.serialise(part, weights))
             return
@@ -273,7 +250,6 @@ class BatchedModel:
         return n_bytes
 
     def _assembled(self, part: Part, weights: Weights) -> tuple[onnx.ModelProto, list[bytes]]:
-        """The model of a subgraph without its constants, and the constants, serialised."""
         written = {port.name for port in part.outputs}
         copies, stored = [], []
         for name in part.subgraph.constants:
@@ -296,7 +272,6 @@ class BatchedModel:
         return self._values[name]
 
     def _is_known_shape(self, name: str) -> bool:
-        """Whether a tensor is a shape, or a length, that does not depend on data."""
         return self._writer(name).op_type in READS_SHAPE and self._value(name).constant
 
     def _is_stand_in(self, name: str) -> bool:
@@ -324,7 +299,6 @@ class BatchedModel:
         return str(dtype)
 
     def _constant(self, name: str, weights: Weights) -> bytes:
-        """A stored constant, a stand-in for a weight, or the values of a shape, serialised."""
         if self._is_stand_in(name):
             shape, dtype = self._values[name].shape, fill_value(self._writer(name)).dtype
             return weights.stand_in(name, shape, dtype, convolves=name in self._convolved)

@@ -84,9 +84,6 @@ def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_t
 
     >>> batch_axis("x", (12, 64), (24, 64), (36, 64))
     0
-
-    Raises:
-        BadInput: an axis changes otherwise, or more than one does.
     """
     if at_one == at_two == at_three:
         return None

@@ -38,9 +38,6 @@ def check_size(model: onnx.ModelProto) -> None:
     """Refuse, before anything is inlined, functions and bodies that would make too large a model.
 
     Two calls in each of 41 functions that call each other are 2**40 nodes in a file of 2.6 kB.
-
-    Raises:
-        UnreadableModel: they would, a function calls itself, or two have one name.
     """
     functions: dict[_Name, onnx.FunctionProto] = {}
     for function in model.functions:
@@ -76,7 +73,6 @@ def check_size(model: onnx.ModelProto) -> None:
 
 
 def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
-    """The size of a graph or a function, from the sizes of the functions that it calls."""
     n_nodes, n_bytes, n_nested, n_calls = 0, 0, 0, 0
     for node in holder.node:
         n_bytes += node.ByteSize()
@@ -102,7 +98,6 @@ def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
 
 
 def _call(node: onnx.NodeProto) -> _Name:
-    """The name of the function that a node calls, if there is one."""
     return _name(node.op_type, node)
 
 

@@ -49,11 +49,7 @@ class _Reading(NamedTuple):
 
 
 def layers_of(name: str, known: ModelFacts) -> LayerGraph:
-    """The layers of a model and the tensors between them.
-
-    Raises:
-        UnreadableModel: nothing in the model computes.
-    """
+    """The layers of a model and the tensors between them; refuses a model in which nothing computes."""
     facts, roots = known.facts, _roots(known)
     ends = {roots.get(entry.name, entry.name) for entry in known.model.graph.output}
     readings = _needed(known, roots, ends)
@@ -200,7 +196,6 @@ def _bodies(node: onnx.NodeProto, known: ModelFacts) -> tuple[Body, ...]:
 
 
 def _with_bodies(given: Attributes, held: Sequence[Body]) -> Attributes:
-    """Attributes that tell layers with other bodies apart."""
     if not held:
         return given
     texts = []
@@ -211,7 +206,6 @@ def _with_bodies(given: Attributes, held: Sequence[Body]) -> Attributes:
 
 
 def _roots(known: ModelFacts) -> dict[str, str]:
-    """The root of every view and of every transposed weight."""
     roots: dict[str, str] = {}
     for node in known.model.graph.node:
         folded = is_weight_view if _is_constant(node, known.facts) else is_view
@@ -268,7 +262,6 @@ def _spans(readings: list[_Reading], ends: Iterable[str]) -> dict[str, tuple[int
 
 
 def _titles(readings: list[_Reading]) -> list[str]:
-    """A name for every layer, no two equal: the node's, or that of the tensor it writes."""
     named = Counter(reading.node.name for reading in readings)
     titles: list[str] = []
     for reading in readings:

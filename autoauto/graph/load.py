@@ -66,11 +66,7 @@ _builtin_graph = cache(_graph_of)
 
 
 def find_model(model: str) -> Path:
-    """The file of a built-in model, by name, or of any other, by path.
-
-    Raises:
-        UnreadableModel: there is no such model.
-    """
+    """The file of a built-in model, by name, or of any other, by path; raises `UnreadableModel` if there is none."""
     builtin = builtin_models()
     path = builtin.get(model, Path(model))
     if not _is_file(path):
@@ -86,7 +82,6 @@ def _is_file(path: Path) -> bool:
 
 
 def _missing(model: str, builtin: Iterable[str]) -> str:
-    """The message for a text that names no model: it says what is there instead, and what to try."""
     must, path = "a model must be a built-in name or the path of an ONNX file", Path(model)
     if "://" in model:
         return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
@@ -98,7 +93,6 @@ def _missing(model: str, builtin: Iterable[str]) -> str:
 
 
 def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
-    """The end of the message of `_missing` for a text that is no existing path: what to try."""
     if model in bundled_names():
         return (
             f"got {model!r}, a language model, which is read for GPUs from its config; try "
@@ -129,7 +123,6 @@ def _try_in_folder(folder: Path) -> str:
 
 
 def _nearest_file(path: Path) -> str:
-    """Advice for a missing file: the file beside it with nearly its name, or a check of the path."""
     if not os.path.isdir(path.parent):
         return f"nor a folder {str(path.parent)!r:.200}; check the path"
     near = did_you_mean(path.name, _onnx_files(path.parent))
@@ -137,7 +130,6 @@ def _nearest_file(path: Path) -> str:
 
 
 def _onnx_files(folder: Path) -> list[str]:
-    """The names of the ONNX files in a folder; none where it may not be read."""
     with suppress(OSError):
         return sorted(name for name in os.listdir(folder) if name.endswith(_ONNX))
     return []

@@ -47,11 +47,7 @@ def copy_model(model: OnnxModel) -> onnx.ModelProto:
 
 
 def parse(path: Path) -> onnx.ModelProto:
-    """Read `path` as it is; external data stay where they are.
-
-    Raises:
-        UnreadableModel: as `read_model`.
-    """
+    """Read `path` as it is; external data stay where they are."""
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except OSError as error:
@@ -137,7 +133,6 @@ def reads(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def _captured(body: onnx.GraphProto) -> Iterator[str]:
-    """The tensors of outer graphs that a body reads, in order, with repeats."""
     inside = {""}
     inside.update(entry.name for entry in body.input)
     inside.update(tensor.name for tensor in body.initializer)
@@ -161,7 +156,6 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _drop_values(tensor: onnx.TensorProto, index: int) -> None:
-    """Reduce a stored tensor to its name, type, shape, and index in the file."""
     name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
     tensor.Clear()
     tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(index)
@@ -184,11 +178,7 @@ class Weights:
         self._checked: set[tuple[str, str]] = set()  # a check takes longer than a copy, where there is no room
 
     def serialised(self, tensor: onnx.TensorProto) -> bytes:
-        """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside.
-
-        Raises:
-            UnreadableModel: the file has changed, or what holds the values is missing or too short.
-        """
+        """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside."""
         if not _is_in_file(tensor):
             return self._read(tensor)
         return self._known((tensor.name, tensor.doc_string), lambda: self._read(tensor))

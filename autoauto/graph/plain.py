@@ -32,10 +32,7 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     """Copy a model into plain form: functions inlined, constants as initializers, sorted, without unused nodes.
 
     Bodies of control flow are plain as well: no name is used twice, and their constants are moved to the model.
-
-    Raises:
-        UnreadableModel: a cycle, a tensor that nothing or more than one node produces, or functions or bodies that
-            would make too large a model.
+    Raises `UnreadableModel` for cycles, tensors that not one node produces, and functions that make too large a model.
     """
     check_size(model)
     try:
@@ -72,7 +69,6 @@ def assemble(
 
 
 def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Call the standard operators' domain by its short name, the empty one."""
     if not any(entry.domain == "ai.onnx" for entry in chain(model.opset_import, all_nodes(model.graph))):
         return model
     copy = deepcopy(model)
@@ -83,11 +79,7 @@ def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_shape(shape: Sequence[int], what: str) -> None:
-    """Refuse a tensor that no device holds, whose size would not be an exact number.
-
-    Raises:
-        UnreadableModel: it has too many axes or elements; the message begins with `what` it is.
-    """
+    """Refuse a tensor that no device holds, whose size would not be an exact number; `what` begins the message."""
     if len(shape) > MAX_AXES:
         raise UnreadableModel(f"{what} must have at most {MAX_AXES} axes, got {len(shape):,}; is the file damaged?")
     if (n_elements := prod(map(abs, shape))) > MAX_ELEMENTS:
@@ -137,7 +129,6 @@ def _check_names(names: Iterable[object]) -> None:
 
 
 def _check(node: onnx.NodeProto, context: Any) -> None:
-    """Refuse a node that contradicts the definition of its operator."""
     _check_names((node.name, node.op_type, node.domain, *node.input, *node.output))
     for attribute in node.attribute:
         _check_attribute(node, attribute)
@@ -262,7 +253,6 @@ def inline_branches(model: onnx.ModelProto, decided: Mapping[str, str]) -> onnx.
 
 
 def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> list[onnx.NodeProto]:
-    """The nodes without decided Ifs, also in bodies."""
     inlined: list[onnx.NodeProto] = []
     for node in nodes:
         taken = decided.get(first_output(node))
@@ -315,7 +305,6 @@ def _renamed_entry(entry: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
-    """Turn a Constant node into an initializer."""
     if len(node.attribute) != 1 or len(node.output) != 1:
         given = f"{len(node.attribute)} and {len(node.output)}"
         raise UnreadableModel(f"a constant needs one value and one output, node {node.name!r} has {given}")
@@ -339,11 +328,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
 
 
 def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Order nodes so that each reads only tensors that are known or written earlier; a file in such an order keeps it.
-
-    Raises:
-        UnreadableModel: a tensor is written twice, or by no node, or nodes wait for each other.
-    """
+    """Order nodes so that each reads only tensors that are known or written earlier; a sorted file keeps its order."""
     writer: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in filter(None, node.output):

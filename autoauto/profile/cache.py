@@ -92,7 +92,8 @@ class ProfileCache:
 
     A digest covers everything on which the entry depends, so an entry is never stale and never overwritten. Deleting
     the database costs time, not correctness. A file that cannot be written can still be read; a damaged one
-    is set aside. No connection stays open between calls, so a cache may be passed to other processes.
+    is set aside. No connection stays open between calls, so a cache may be passed to other processes. All methods raise
+    BadInput when the database is broken, not a cache, or cannot be written.
 
     Attributes:
         location: a file, or the URL of a database on a server, so that all workers of all studies compile a layer once.
@@ -101,19 +102,11 @@ class ProfileCache:
     location: Path | str
 
     def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
-        """The cached entries among `digests`.
-
-        Raises:
-            BadInput: the database is broken, or not a cache.
-        """
+        """The cached entries among `digests`."""
         return self.read_layers((), digests).bound
 
     def read_layers(self, unbound: Iterable[str], bound: Iterable[str]) -> CachedLayers:
-        """The cached entries among digests of layers whatever bounds them, and of others, read together.
-
-        Raises:
-            BadInput: the database is broken, or not a cache.
-        """
+        """The cached entries among digests of layers whatever bounds them, and of others, read together."""
         profiles = self._profiles
         is_unbound = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True)
         digests = list(is_unbound)
@@ -129,11 +122,7 @@ class ProfileCache:
         return cached
 
     def write(self, entries: Mapping[str, LayerProfile | UnboundLayer]) -> None:
-        """Store `entries`, in one transaction; entries that are stored already do not change.
-
-        Raises:
-            BadInput: the database is broken, not a cache, or cannot be written.
-        """
+        """Store `entries`, in one transaction; entries that are stored already do not change."""
         # In one order in all processes, since two that wait for each other's rows would end each other's transactions.
         rows = [{"digest": digest, "entry": layer_to_json(entries[digest])} for digest in sorted(entries)]
         self.insert(self._profiles.table, rows)
@@ -142,9 +131,6 @@ class ProfileCache:
         """The rows of a query to one table, for each of several values of its parameters, read in one transaction.
 
         There are none where the table is missing.
-
-        Raises:
-            BadInput: the database is broken, or not a cache.
         """
 
         if not values:
@@ -171,19 +157,12 @@ class ProfileCache:
         """Insert `rows` in one transaction, into a table that is created where it is missing.
 
         A row whose primary key is stored already changes nothing.
-
-        Raises:
-            BadInput: the database is broken, not a cache, or cannot be written.
         """
         if rows:
             self.work(lambda engine: insert_rows(engine, table, rows))
 
     def work(self, work: Callable[[Engine], T]) -> T:
-        """The result of work on the database, which is repeated where its error may pass.
-
-        Raises:
-            BadInput: as `select` and `insert`.
-        """
+        """The result of work on the database, which is repeated where its error may pass."""
         with self._errors(), driver_errors(self._url):
             if isinstance(self.location, Path):
                 self.location.parent.mkdir(parents=True, exist_ok=True)
@@ -218,7 +197,6 @@ class ProfileCache:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Errors of the database, and of what it holds, become BadInput of one line."""
         try:
             yield
         except (OSError, SQLAlchemyError, ValueError) as error:
@@ -263,11 +241,7 @@ def _set_aside(file: Path, damaged: int | None, reason: str) -> None:
 
 
 def cache_for(storage: str | None) -> ProfileCache:
-    """The cache in the database of the trials where that is on a server, else `local_cache`.
-
-    Raises:
-        BadInput: the storage is no URL of a database.
-    """
+    """The cache in the database of the trials where that is on a server, else `local_cache`."""
     if storage is not None and backend_of(parse_url(storage)).is_server:
         return ProfileCache(storage)
     return local_cache()
@@ -303,7 +277,6 @@ def _writable_folder(folder: Path) -> Path:
 
 @lru_cache(maxsize=8)
 def _engine(url: URL) -> Engine:
-    """Connections to a database, which is reached once."""
     engine = create_engine(url, poolclass=NullPool, connect_args=backend_of(url).connect_arguments())
     reach(engine)
     return engine

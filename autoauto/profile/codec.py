@@ -23,11 +23,7 @@ _EXAMPLE = stored_form(RangeExample)
 
 
 def save_profile(profile: ModelProfile, path: Path) -> None:
-    """Write `profile` as JSON.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Write `profile` as JSON; raises `BadInput` if the file cannot be written."""
     write_json(profile_record(profile), path)
 
 
@@ -42,24 +38,12 @@ def profile_record(profile: ModelProfile) -> dict[str, Any]:
 
 
 def read_profile_record(record: object, where: str) -> ModelProfile:
-    """Read what `profile_record` made, with a `PlainSession`: nothing is compiled for it again.
-
-    Args:
-        record: plain values.
-        where: the start of every error.
-
-    Raises:
-        BadInput: another schema, or a field that is missing or wrong; the message names it.
-    """
+    """Read what `profile_record` made, with a `PlainSession`; `where` is the start of every error."""
     return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, form=_PROFILE)
 
 
 def layer_to_json(layer: LayerProfile | UnboundLayer) -> str:
-    """A layer's profile as it is cached. Its schema is part of the digest by which it is found.
-
-    Raises:
-        BadInput: it takes more cycles or bytes than are exact, or parts of them.
-    """
+    """A layer's profile as it is cached. Its schema is part of the digest by which it is found."""
     try:
         return to_json(layer, form=_LAYER if isinstance(layer, LayerProfile) else _UNBOUND).decode()
     except BadInput as error:
@@ -68,20 +52,12 @@ def layer_to_json(layer: LayerProfile | UnboundLayer) -> str:
 
 
 def layer_from_json(text: str | bytes, where: str) -> LayerProfile:
-    """Read a layer's profile that `layer_to_json` wrote.
-
-    Raises:
-        BadInput: it is no JSON, or a field is missing or wrong; the message names it.
-    """
+    """Read a layer's profile that `layer_to_json` wrote."""
     return from_json(LayerProfile, text, where, form=_LAYER)
 
 
 def unbound_from_json(text: str | bytes, where: str) -> UnboundLayer:
-    """Read a layer's profile that holds for every bound from some bytes on, and that `layer_to_json` wrote.
-
-    Raises:
-        BadInput: as `layer_from_json`.
-    """
+    """Read a layer's profile that holds for every bound from some bytes on, and that `layer_to_json` wrote."""
     return from_json(UnboundLayer, text, where, form=_UNBOUND)
 
 
@@ -91,9 +67,5 @@ def example_to_json(example: RangeExample) -> str:
 
 
 def example_from_json(text: str | bytes, where: str) -> RangeExample:
-    """Read an example that `example_to_json` wrote.
-
-    Raises:
-        BadInput: it is no JSON, or a field is missing or wrong; the message names it.
-    """
+    """Read an example that `example_to_json` wrote."""
     return RangeExample(**asdict(from_json(_EXAMPLE, text, where)))

@@ -84,7 +84,6 @@ class ForecastStore:
 
 
 def _make_room(engine: Engine) -> None:
-    """Delete the oldest forecasts, of whatever subject, where all exceed the bound."""
     with engine.connect() as connection:
         n_bytes = connection.scalar(select(func.sum(_FORECASTS.c.n_bytes))) or 0
         if n_bytes <= MAX_BYTES:

@@ -64,7 +64,6 @@ def cycles_in_model(
 
 
 def _taking(n_cycles: int) -> LayerProfile:
-    """A cached entry of which nothing but the cycles is known."""
     return LayerProfile(
         forward_cycles=n_cycles,
         backward_cycles=0,
@@ -120,12 +119,7 @@ def profile_in_model(
 
 
 def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] | None:
-    """The time of every layer in its model, (n,); None where the names of the nodes say too little.
-
-    Args:
-        graph: the model.
-        nodes: of the whole model, in the order in which they run.
-    """
+    """The time of every layer in its model, (n,); None where the names of the nodes say too little."""
     layer_named = _layers_by_name(graph)
     computed = [_named_layers(node, layer_named) for node in nodes]
     total_s = sum(node.seconds for node in nodes)

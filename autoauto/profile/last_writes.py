@@ -19,12 +19,7 @@ _ENDS: list[bool] = []
 
 
 def write_when_gone(owner: object, write: Callable[[], None]) -> None:
-    """Have something written some time after an object is gone, at the latest when the process ends.
-
-    Args:
-        owner: the object.
-        write: writes it; it has no reference to the object, and raises nothing.
-    """
+    """Have something written some time after an object is gone, at the latest when the process ends."""
     finalize(owner, _gone, write)
 
 

@@ -103,11 +103,7 @@ class Profiler:
         self._in_model: Memo[CompileOptions, list[_InModel]] = Memo(_MAX_IN_MODEL)
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """The profile of all layers at one batch size; what the cache has is not compiled.
-
-        Raises:
-            Infeasible: the model cannot run at this batch size.
-        """
+        """The profile of all layers; what the cache has is not compiled. `Infeasible` as `check_batch_size`."""
         graph = self._graph
         check_batch_size(graph, options.batch_size)
         if options.training not in self._variants:
@@ -216,7 +212,6 @@ class Profiler:
         return known
 
     def _unbound_at(self, named: _Named) -> dict[str, UnboundLayer]:
-        """By variant the layers that were compiled with some bound and do not feel it from some bytes on."""
         return self._unbound.of(named.any_bound, dict)
 
     def _known_unbound(self, named: _Named) -> dict[str, LayerProfile]:
@@ -243,7 +238,6 @@ class Profiler:
 
 
 def _write(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
-    """Move entries into the cache."""
     written = dict(entries)
     entries.clear()
     cache.write(written)
@@ -256,11 +250,7 @@ def _write_last(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLa
 
 
 def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
-    """Refuse a batch size that the model cannot run at.
-
-    Raises:
-        Infeasible: the model is fixed to batch size 1.
-    """
+    """Raise `Infeasible` for a batch size that the model cannot run at."""
     if graph.fixed_batch is not None and batch_size > 1:
         raise Infeasible(
             f"{graph.name} runs at batch size 1 only ({graph.fixed_batch}), got {batch_size}; "
@@ -287,7 +277,6 @@ class _Named(NamedTuple):
 
     @classmethod
     def of(cls, options: CompileOptions, target: CompilingTarget, device: Device) -> _Named:
-        """The keys of results of a target on a device."""
         any_bound = replace(options, session=options.session.common)
 
         def text(options: CompileOptions) -> str:
@@ -307,8 +296,6 @@ class _Named(NamedTuple):
 
 
 class _Compile(NamedTuple):
-    """One compile of one layer, whose result is put among other `layers` alone."""
-
     end: _Named
     variant: str
     layers: dict[str, LayerProfile]
@@ -326,7 +313,6 @@ def _are_identical(known: Mapping[str, LayerProfile], alone: Mapping[str, LayerP
 
 
 def _alone(compiled: CompiledRange) -> LayerProfile:
-    """A compiled layer with nothing around it."""
     return LayerProfile(
         forward_cycles=compiled.forward_cycles,
         backward_cycles=compiled.backward_cycles,

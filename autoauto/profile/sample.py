@@ -162,7 +162,6 @@ def _spread(index: int) -> float:
 
 
 def _mix(operators: Sequence[str], cycles: Sequence[int], layers: LayerRange) -> dict[str, float]:
-    """The share of every operator in the cycles of a range."""
     totals: Counter[str] = Counter()
     for name, n_cycles in zip(operators[slice(*layers)], cycles[slice(*layers)], strict=True):
         totals[name] += n_cycles

@@ -48,11 +48,7 @@ def megatron_counts(layout: str) -> list[int]:
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the options of Megatron-LM.
-
-    Raises:
-        BadInput: stages are not whole blocks, the model has two towers, or Megatron-LM does not train in this order.
-    """
+    """Write the options of Megatron-LM."""
     require_order(deployment, "Megatron-LM", [Order.ONE_F_ONE_B, Order.INTERLEAVED])
     stages = blocks_of_stages(deployment, "megatron")
     require_one_list(deployment, "megatron", first_stage=False)

@@ -59,11 +59,7 @@ def check_split(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def write_titan(deployment: Deployment, folder: Path) -> None:
-    """Write `TITAN_FILE`: the modules of every stage, those without operators of their own by their weights.
-
-    Raises:
-        BadInput: torchtitan has no schedule of this name, or PyTorch does not run it on so few micro-batches.
-    """
+    """Write `TITAN_FILE`: the modules of every stage, those without operators of their own by their weights."""
     stages = blocks_of_stages(deployment, "torchtitan")
     knobs = deployment.knobs
     lines = ["[parallelism]"]
@@ -92,11 +88,6 @@ def _modules(blocks: StageBlocks) -> list[str]:
 
 
 def _schedule(deployment: Deployment) -> str:
-    """The name of a plan's order in PyTorch.
-
-    Raises:
-        BadInput: it has none, or the class of that name refuses the plan.
-    """
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     order, n_micro_batches = knobs.mode.order, knobs.mode.n_micro_batches
     if order not in TORCH_SCHEDULES:
@@ -128,7 +119,6 @@ def check_titan(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def _check_order(deployment: Deployment, file: dict[str, Any]) -> Check:
-    """Whether the ranks run the stages and micro-batches in the order of the plan."""
     parallelism = file["parallelism"]
     n_devices, n_stages = parallelism["pipeline_parallel_degree"], len(parallelism["module_fqns_per_model_part"])
     if not deployment.knobs.training:

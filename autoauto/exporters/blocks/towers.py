@@ -116,7 +116,6 @@ def _repeated(graph: LayerGraph, beside: Sequence[int]) -> tuple[str, tuple[int,
 
 
 def _n_matrices(graph: LayerGraph, layers: Iterable[int]) -> int:
-    """The number of layers that have a matrix of weights."""
     n_matrices = 0
     for index in layers:
         tensors = [graph.tensors[i] for i in graph.layers[index].weights]

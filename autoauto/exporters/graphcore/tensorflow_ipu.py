@@ -28,11 +28,7 @@ PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the program, and the function by which it finds the stages of layers.
-
-    Raises:
-        BadInput: the plugin does not take so many micro-batches in a step of training.
-    """
+    """Write the program, and the function by which it finds the stages of layers."""
     plan, knobs = ipu_plan(deployment, RUNTIME), deployment.knobs
     if knobs.training and len(plan.stages) > 1:
         _check_micro_batches(len(plan.stages), knobs.mode.n_micro_batches, overlaps=io_tiles(deployment, RUNTIME) > 0)
@@ -42,11 +38,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def _check_micro_batches(n_stages: int, n_micro_batches: int, *, overlaps: bool) -> None:
-    """Refuse steps of training that a grouped pipeline does not take.
-
-    Raises:
-        BadInput: micro-batches are no multiple of the stages, or where transfers with the host overlap too few.
-    """
+    """Refuse steps of training that a grouped pipeline does not take."""
     length = 2 * n_stages
     if overlaps and n_micro_batches < length + 2:
         raise BadInput(
@@ -88,7 +80,6 @@ def _program(deployment: Deployment) -> str:
 
 
 def _config(deployment: Deployment) -> Iterator[str]:
-    """Lines that make an IPUConfig."""
     of_devices = proportions(deployment)
     if len(set(of_devices)) > 1:
         raise BadInput(

@@ -56,7 +56,6 @@ def serving_exporter(engine: Engine) -> Exporter:
 
 
 def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None:
-    """Write a script that can be run, and beside it the files that it reads, by name."""
     path.write_text(text, encoding="utf-8")
     path.chmod(_EXECUTABLE)
     for name, content in files.items():

@@ -85,11 +85,7 @@ def read_script(path: Path) -> Command:
 
 
 def read_yaml(path: Path) -> list[Any]:
-    """All documents of a file.
-
-    Raises:
-        BadInput: it is no YAML.
-    """
+    """All documents of a file; raises `BadInput` if it is no YAML."""
     import yaml  # of extra gpu
 
     try:

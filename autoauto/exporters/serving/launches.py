@@ -73,11 +73,7 @@ def weight_bytes(deployment: Deployment) -> int:
 
 
 def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ...]:
-    """All processes of all replicas.
-
-    Raises:
-        BadInput: the configuration is of another engine, or the engine does not take it.
-    """
+    """All processes of all replicas; raises `BadInput` if the engine does not take the configuration."""
     session, model, mode = gpu_session(deployment), decoder_model(deployment), generation(deployment)
     if session.engine != engine.name:
         raise BadInput(
@@ -143,11 +139,7 @@ def accepted_length(n_tokens: int, n_positions: int | None) -> int:
 
 
 def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> WeightFormat | None:
-    """The format that the engine makes when it loads the checkpoint; None where that has it already.
-
-    Raises:
-        BadInput: the engine does not make it.
-    """
+    """The format that the engine makes when it loads the checkpoint; None where that has it already."""
     published = decoder.checkpoint.weights
     weights = WeightFormat(session.precision or published)
     if conflict := engine.makes_conflict(published, weights):
@@ -157,18 +149,13 @@ def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> Weig
 
 
 def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
-    """The format of keys and values, where an engine would not choose it by itself."""
     published = decoder.checkpoint.kv_cache
     kv_cache = WeightFormat(session.kv_cache_precision or published)
     return None if kv_cache is published is WeightFormat.BF16 else kv_cache
 
 
 def _share(deployment: Deployment, kind: str, n_gpus: int, n_stages: int, engine: Engine) -> float:
-    """The share of the memory of a GPU, as the engine counts it and as the plan was made with.
-
-    Raises:
-        BadInput: the plan leaves memory free that the engine would take.
-    """
+    """The share of the memory of a GPU, as the engine counts it and as the plan was made with."""
     from autoauto.targets.gpu.systems import system_named  # of extra gpu
 
     system = system_named(kind)

@@ -49,11 +49,7 @@ class ServedReplica(NamedTuple):
 
 
 def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedReplica, ...]:
-    """All replicas, in the order of their first devices, and servers that compute their prompts behind them.
-
-    Raises:
-        BadInput: the GPUs of a replica are of several machines, and the engine cannot have them so.
-    """
+    """All replicas, in the order of their first devices, and servers that compute their prompts behind them."""
     session = gpu_session(deployment)
     groups = groups_of(deployment.cluster, session.group_size)
     replicas = []

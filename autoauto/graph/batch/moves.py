@@ -159,7 +159,6 @@ def scatter_nd(step: NodeStep) -> SampleAxis:
 
 
 def _positions(step: NodeStep, samples: SampleAxis) -> Array:
-    """The positions that a node picks in, or writes to, the only sample."""
     positions = step.read[1].data if step.read[1] else None
     is_of_one_sample = step.shape()[samples.axis] == 1 and not step.integer("batch_dims", 0)
     if positions is None or len(positions) != 1 or not is_of_one_sample:

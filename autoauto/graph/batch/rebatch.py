@@ -75,11 +75,7 @@ class PlainModel:
         return PlainModel(self.at(1).model, self.batch._replace(fixed=1), self.given, self.only_branches)
 
     def _at(self, batch_size: int) -> TracedModel:
-        """The model at any batch size; the nodes are the same at each.
-
-        Raises:
-            BadInput: other batch sizes than the file's own cannot be proven right.
-        """
+        """The model at any batch size; the nodes are the same at each."""
         if not self.batch.axes and batch_size != self.batch.fixed:
             raise BadInput("no input has a batch axis, try --batch-axis INPUT=AXIS")
         model = self.model
@@ -110,7 +106,6 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
 
     Raises:
         BadInput: the file fixes the batch and mixes samples, or an operator is not known to keep them apart.
-        UnreadableModel: the model cannot be read.
     """
     if batch_size < 1:
         raise BadInput(f"batch_size must be at least 1, got {batch_size}")
@@ -124,11 +119,7 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
     """Bring a model to plain form, give open axes their lengths, and find its batch.
 
     Of several ways to read the inputs it is the first in which other batch sizes are possible. Open inputs of a file
-    that is fixed behind them count as fixed.
-
-    Raises:
-        BadInput: an axis besides the batch stays open.
-        UnreadableModel: the model cannot be read.
+    that is fixed behind them count as fixed. Raises `BadInput` if an axis besides the batch stays open.
     """
     proto = flatten(model)
     try:
@@ -165,7 +156,6 @@ def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: Op
 
 
 def _takes_two(plain: PlainModel) -> bool:
-    """Whether shapes follow at two samples."""
     try:
         plain.at(2)
     except BadInput:
@@ -239,7 +229,6 @@ def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
 
 
 def _apply(step: NodeStep) -> tuple[SampleAxis, ...]:
-    """Where the samples lie in the outputs of one node."""
     rule = RULES.get((step.node.domain, step.node.op_type))
     if rule is None:
         raise step.refuse("is not known to keep samples apart")

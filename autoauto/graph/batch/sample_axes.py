@@ -86,11 +86,7 @@ class NodeStep:
         return value.data
 
     def only(self, index: int = 0) -> SampleAxis:
-        """Where the samples lie in input `index`.
-
-        Raises:
-            BadInput: another input holds samples, or this one does not.
-        """
+        """Where the samples lie in input `index`; refuses a node of which not this input alone holds samples."""
         if [position for position, samples in enumerate(self.sample_axes) if samples] != [index]:
             raise self.refuse("reads the samples as an operand that all samples must share")
         samples = self.sample_axes[index]
@@ -133,9 +129,6 @@ class NodeStep:
         Elements keep their order, so samples stay `distance` elements apart. An axis can hold them when that distance
         is a whole number of its positions, and its length a multiple of all samples. Of several such axes, an axis of
         samples alone is preferred (the old one before others), then any but the last, which holds features.
-
-        Raises:
-            BadInput: no axis can hold them.
         """
         shape = self.output_shape
         distance = samples.inner * prod(self.shape()[samples.axis + 1 :])

@@ -94,8 +94,6 @@ class _StoredTensor(NamedTuple):
 
 
 class _Header:
-    """Reads the header of a file from its first byte on."""
-
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file, self._path = file, path
         self.digest, self.n_read = sha256(), 0
@@ -143,7 +141,6 @@ class _Header:
         return _Listed(n_items, struct.unpack(code, content))
 
     def _count(self, most: int, what: str) -> int:
-        """A number of things; one that is too large is that of a broken file."""
         number = int(self._number("Q"))
         if number > most:
             raise UnreadableModel(f"{self._path} must have at most {most:,} {what}, its header says {number:,}")
@@ -204,11 +201,7 @@ class _Entries(NamedTuple):
     metadata: Mapping[str, Any]
 
     def count(self, key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
-        """A whole number; where blocks differ, the largest of all.
-
-        Raises:
-            UnreadableModel: it is missing, or no such number.
-        """
+        """A whole number; where blocks differ, the largest of all."""
         name = f"{self.architecture}.{key}"
         value = self.metadata.get(name, default)
         if isinstance(value, _Listed) and value.items:

@@ -48,11 +48,7 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def decoder_of(name_or_path: str | Path) -> Decoder:
-    """Read a folder with a `config.json`, such a file, or the config of a name that the package of extra gpu bundles.
-
-    Raises:
-        UnreadableModel: there is none, it lacks what is needed, or its blocks are of a form that is not modelled.
-    """
+    """Read a folder with a `config.json`, such a file, or the config of a bundled name."""
     given = Path(name_or_path)
     if given.is_dir():
         return _decoder(given.resolve().name, _read(given / CONFIG_FILE), _quantisation(given / QUANTISATION_FILE))
@@ -80,7 +76,6 @@ def _bundled(given: str) -> Decoder:
 
 
 def _other_model(name: str) -> str:
-    """Advice for a name that is not bundled."""
     if name in builtin_models() or name.endswith(".onnx"):
         return "an ONNX model runs on --cluster c600 or --cluster cpu"
     if _HUB_NAME.fullmatch(name):
@@ -156,7 +151,6 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
 
 
 def _n_layers(fields: Values) -> int:
-    """Blocks; some configs say it by their list or pattern alone."""
     for key in ("layers_block_type", "hybrid_override_pattern"):
         listed = fields.config.get(key)
         if isinstance(listed, list | str) and fields.config.get("num_hidden_layers") is None:
@@ -177,7 +171,6 @@ def _first_entry(name: str, config: Mapping[str, Any], text: Mapping[str, Any]) 
 
 
 def _refuse_contradiction(by_config: Decoder, by_file: Decoder) -> None:
-    """Refuse a model whose two files say that its weights, or its keys and values, are stored otherwise."""
     if _stores(by_config) == _stores(by_file):
         return
     said = []
@@ -206,7 +199,6 @@ def _stores(decoder: Decoder) -> tuple[object, ...]:
 
 
 def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:
-    """A decoder with the formats of its weights and of its KV cache."""
     stored, checkpoint = stored_formats(decoder, entry), decoder.checkpoint
     published = checkpoint._replace(
         weights=stored.main.weights,
@@ -218,11 +210,7 @@ def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:
 
 
 def _max_length(architecture: str, fields: Values) -> int:
-    """The longest sequence: positions times a factor, unless the config counts scaled ones [positions].
-
-    Raises:
-        UnreadableModel: the factor is none.
-    """
+    """The longest sequence: positions times a factor, unless the config counts scaled ones [positions]."""
     n_positions = fields.count("max_position_embeddings")
     scaling = fields.config.get("rope_scaling") or fields.config.get("rope_parameters")
     if not isinstance(scaling, Mapping) or architecture.startswith(_SCALED_ALREADY):
@@ -241,11 +229,7 @@ def _max_length(architecture: str, fields: Values) -> int:
 
 
 def _has_fp8_cache(name: str, entry: Mapping[str, Any]) -> bool:
-    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors.
-
-    Raises:
-        UnreadableModel: they are in another format, which is not modelled.
-    """
+    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors."""
     scheme = entry.get("kv_cache_scheme")
     if isinstance(scheme, Mapping):
         stored = f"{scheme.get('type', 'int')}{scheme.get('num_bits', 8)}"

@@ -38,11 +38,7 @@ _OF_SIGNS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
 def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int) -> tuple[BlockKind, ...]:
-    """The layers of every block.
-
-    Raises:
-        UnreadableModel: a key is missing, or says what is not modelled.
-    """
+    """The layers of every block; raises `UnreadableModel` for a key that is missing, or says what is not modelled."""
     if architecture.startswith("NemotronH"):
         return _of_nemotron(fields, n_layers)
     if fields.config.get("block_configs"):
@@ -70,7 +66,6 @@ def _dense_size(architecture: str, fields: Values) -> int:
 
 
 def _experts(architecture: str, fields: Values) -> Experts | None:
-    """The experts of a class that has some, else None."""
     key = fields.first_key(_COUNTS)
     if key is None:
         return None
@@ -96,7 +91,6 @@ def _experts(architecture: str, fields: Values) -> Experts | None:
 
 
 def _dense_blocks(fields: Values, n_layers: int) -> Sequence[bool]:
-    """Whether blocks have a dense layer where others have experts."""
     every = range(n_layers)
     listed = fields.per_block("mlp_layer_types", n_layers)
     if listed is not None:
@@ -165,7 +159,6 @@ def _full(fields: Values) -> Attention:
 
 
 def _unlike(value_size: int | None, head_size: int) -> int | None:
-    """The size of the heads of values, where it is not that of keys."""
     return None if value_size == head_size else value_size
 
 
@@ -200,7 +193,6 @@ def _windowed(architecture: str, fields: Values, full: Attention, max_length: in
 
 
 def _bounded(full: Attention, n_tokens: int, max_length: int) -> Attention:
-    """Attention to the last `n_tokens`; without a window where no sequence is longer."""
     if n_tokens >= max_length:
         return full
     return full._replace(window=n_tokens)
@@ -237,11 +229,6 @@ def _latent(fields: Values, n_layers: int) -> Sequence[LatentAttention]:
 
 
 def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequence[str]:
-    """The kind of attention of every block.
-
-    Raises:
-        UnreadableModel: the kinds are others, or not as many as the blocks.
-    """
     every = range(n_layers)
     kinds = fields.value("layer_types")
     is_optional = fields.defaults.get("max_window_layers") is not None
@@ -338,11 +325,7 @@ def _state_space(fields: Values) -> StateSpace:
 
 
 def _of_block_configs(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
-    """Blocks of several sizes, some without an attention or a feed-forward layer.
-
-    Raises:
-        UnreadableModel: one is replaced by another kind of layer.
-    """
+    """Blocks of several sizes, some without an attention or a feed-forward layer."""
     hidden_size, n_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     made: list[BlockKind] = []
     for block in fields.per_block("block_configs", n_layers) or ():

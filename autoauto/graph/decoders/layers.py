@@ -42,7 +42,6 @@ def notes_of(decoder: Decoder) -> tuple[str, ...]:
 
 
 def _kind_notes(decoder: Decoder) -> Iterator[str]:
-    """Sentences on the attention of blocks, and on the memory of a sequence."""
     length = decoder.checkpoint.max_length or 1
     attentions: Counter[Mixer | None] = Counter()
     for number in decoder.block_order:

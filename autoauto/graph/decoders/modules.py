@@ -85,7 +85,6 @@ def shards_of(architecture: str, kind: BlockKind, numbers: Sequence[int]) -> dic
 
 
 def _of_attention(kind: BlockKind) -> Shards:
-    """The modules of an attention that has no heads of keys and values."""
     attention = kind.attention
     if isinstance(attention, LatentAttention):
         queries = ("q_proj",) if attention.query_rank is None else ("q_a_proj", "q_b_proj")
@@ -182,11 +181,7 @@ def _patterns(text: str, where: str) -> list[re.Pattern[str]]:
 
 
 def _compiled(text: str, where: str) -> re.Pattern[str]:
-    """A regular expression that ends soon: groups do not repeat, and little else does.
-
-    Raises:
-        UnreadableModel: it is too long, repeats groups, or is none.
-    """
+    """A regular expression that ends soon: groups do not repeat, and little else does."""
     try:
         n_repeats = sum(_DIGITS.sub("", text).count(sign) for sign in "*+{")
         if len(text) <= _MAX_PATTERN and n_repeats <= _MAX_REPEATS and not _REPEATED_GROUP.search(text):

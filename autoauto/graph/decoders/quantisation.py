@@ -52,11 +52,7 @@ class StoredFormats(NamedTuple):
 
 
 def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
-    """Read a `quantization_config`, or the content of NVIDIA's file beside a config.
-
-    Raises:
-        UnreadableModel: a format is not modelled, or a part has several formats.
-    """
+    """Read a `quantization_config`, or the content of NVIDIA's file beside a config."""
     rules = _rules(decoder, entry)
     kinds = [decoder.block_kinds[number] for number in decoder.block_order]
     formats = [_of_block(decoder, layer, kind, rules) for layer, kind in enumerate(kinds)]
@@ -80,7 +76,6 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
 
 
 def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> dict[BlockPart, PartFormat]:
-    """The formats of the parts of a block."""
     numbers: set[int] = set()
     if isinstance(kind.feed_forward, Experts):
         # Experts that no rule names have one format: the first and the last one stand for them.
@@ -95,7 +90,6 @@ def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> d
 
 
 def _notes(blocks: Sequence[BlockKind], main: PartFormat) -> Iterator[str]:
-    """Sentences on the parts of blocks that are not stored in the main format."""
     have: dict[BlockPart, list[int]] = defaultdict(list)  # the blocks that have a part
     differ: dict[tuple[BlockPart, PartFormat], list[int]] = defaultdict(list)
     for layer, kind in enumerate(blocks):
@@ -174,11 +168,9 @@ class _Rules(NamedTuple):
     may_hold_head: bool = False
 
     def of(self, names: Sequence[str]) -> PartFormat:
-        """The format of a module that has any of these names."""
         return next((stored for rule, stored in self.rules if rule.has(names)), self.default)
 
     def named_experts(self, n_experts: int) -> set[int]:
-        """Numbers of experts that rules name."""
         numbers: set[int] = set()
         for rule, _ in self.rules:
             numbers.update(rule.experts())
@@ -211,11 +203,7 @@ def _names_no_weights(entry: Mapping[str, Any]) -> bool:
 
 
 def _names(name: str, entry: Mapping[str, Any], key: str) -> list[object]:
-    """A list of modules in a config, where a text is a list of one name; empty where there is none.
-
-    Raises:
-        UnreadableModel: it is something else, by which modules would be left out without a word.
-    """
+    """A list of modules in a config, where a text is a list of one name; empty where there is none."""
     listed = entry.get(key)
     if listed is None:
         return []
@@ -226,11 +214,6 @@ def _names(name: str, entry: Mapping[str, Any], key: str) -> list[object]:
 
 
 def _object(name: str, entry: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
-    """An object in a config; None where it is missing or null.
-
-    Raises:
-        UnreadableModel: it is something else.
-    """
     value = entry.get(key)
     if value is None or isinstance(value, Mapping):
         return value
@@ -238,16 +221,11 @@ def _object(name: str, entry: Mapping[str, Any], key: str) -> Mapping[str, Any] 
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str:
-    """The name of a method or an algorithm in small letters; empty where there is none."""
     return str(entry.get(key) or "").lower()
 
 
 def _group_size(name: str, entry: Mapping[str, Any], *keys: str) -> int | None:
-    """How many weights have a scale in common, by the first key that there is; None where a row has one, or all have.
-
-    Raises:
-        UnreadableModel: it is no such number.
-    """
+    """How many weights have a scale in common, by the first key that there is; None where rows have one, or all have."""
     key = next((each for each in keys if each in entry), keys[0])
     size = entry.get(key)
     if size is None or (size == _WHOLE_ROW and isinstance(size, int)):
@@ -260,7 +238,6 @@ def _group_size(name: str, entry: Mapping[str, Any], *keys: str) -> int | None:
 
 
 def _of_layers(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[ModuleNames, PartFormat]]:
-    """ModelOpt's formats of every module."""
     layers = entry.get("quantized_layers")
     if not isinstance(layers, Mapping) or not layers:
         raise UnreadableModel(f"quant_algo MIXED_PRECISION needs quantized_layers, got {layers!r:.40} in {name}")
@@ -343,7 +320,6 @@ def _scheme_format(name: str, group: Mapping[str, Any]) -> PartFormat:
 
 
 def _method_format(name: str, entry: Mapping[str, Any]) -> PartFormat:
-    """The format that a method or an algorithm has for all modules."""
     method, algorithm = _text(entry, "quant_method"), _text(entry, "quant_algo")
     size = _group_size(name, entry, "group_size", "q_group_size")
     if algorithm:

@@ -106,11 +106,7 @@ def batch_names(inputs: Sequence[Input], firsts: Collection[str]) -> list[str]:
 
 
 def check_batch_is_open(inputs: Sequence[Input], firsts: Collection[str], given: ModelInputs) -> None:
-    """Refuse a length for the batch axis, unless all of several names that say nothing of a batch have one.
-
-    Raises:
-        BadInput: a name of `--shape` is that of the batch axis.
-    """
+    """Refuse a length for the batch axis, unless all of several names that say nothing of a batch have one."""
     axes, lengths = dict(given.batch_axes), dict(given.shapes)
     likely: list[Input] = []
     for each in inputs:

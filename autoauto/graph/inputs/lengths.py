@@ -141,7 +141,6 @@ def sensible(name: str, dims: Sequence[Dim], axis: int, offer: int = 0) -> int:
 
 
 def _kind(name: str, dims: Sequence[Dim], axis: int) -> LengthKind | None:
-    """The kind of the length of an open axis."""
     kind, of_input = length_kind(str(dims[axis])), length_kind(name)
     if kind is None and len(dims) == _IMAGE_RANK and axis >= _IMAGE_RANK - 2:
         return _IMAGE  # (samples, channels, height, width)

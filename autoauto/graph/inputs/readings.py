@@ -89,7 +89,6 @@ def _input(entry: onnx.ValueInfoProto, given: ModelInputs) -> Input:
 
 
 def _check_names(model: onnx.ModelProto, inputs: Sequence[Input], given: ModelInputs) -> None:
-    """Refuse names that are not in the model."""
     names = {each.name: each for each in inputs}
     axes: set[str] = set()
     for each in inputs:
@@ -146,7 +145,6 @@ def _length(dim: Dim, by_name: Mapping[str, int]) -> Dim:
 
 
 def _value(node: ast.expr, by_name: Mapping[str, int]) -> int:
-    """The value of a sum or product of names and numbers."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.Name):
@@ -168,11 +166,7 @@ _OPERATIONS = {
 
 
 def _with_shape(each: Input, lengths: Sequence[int]) -> Input:
-    """An input with the shape that was given for it: of all axes but the batch axis, or of all where it has none.
-
-    Raises:
-        BadInput: there are more lengths or fewer, or an axis has another one.
-    """
+    """An input with the shape that was given for it: of all axes but the batch axis, or of all where it has none."""
     name, dims = each.name, each.dims
     likely = each.batch_axis if each.is_given else likely_batch_axis(dims)
     # As many lengths as axes mean that no axis is the batch; one length fewer leaves out the batch axis.
@@ -212,11 +206,7 @@ def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
 
 
 def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim, ...]:
-    """`lengths`, after a check that no axis has another length already.
-
-    Raises:
-        BadInput: an axis has another length.
-    """
+    """`lengths`, after a check that no axis has another length already."""
     for axis, (dim, length) in enumerate(zip(dims, lengths, strict=True)):
         if isinstance(dim, int) and dim != length:
             raise BadInput(

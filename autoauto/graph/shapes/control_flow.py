@@ -130,7 +130,6 @@ def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) ->
 
 
 def _first_element(node: onnx.NodeProto, index: int, values: Values) -> Any:
-    """The first element of an operand; None where the node leaves it out or it depends on data."""
     if index >= len(node.input) or not node.input[index]:
         return None
     data = values[node.input[index]].data
@@ -140,7 +139,6 @@ def _first_element(node: onnx.NodeProto, index: int, values: Values) -> Any:
 
 
 def _passes_on(body: onnx.GraphProto) -> bool:
-    """True if a body returns the condition that it was given."""
     writer: dict[str, onnx.NodeProto] = {}
     for node in body.node:
         writer.update(dict.fromkeys(node.output, node))
@@ -184,9 +182,6 @@ def _until_stable(
     """The values that a body returns once its states keep their shapes.
 
     `others` are the inputs of the body in front of its states, or `behind` them.
-
-    Raises:
-        UnreadableModel: a state has another shape after every run.
     """
     n_first = 0 if behind else 1  # a Loop returns its condition first
     for _ in range(N_WALKS):

@@ -70,7 +70,6 @@ def _compress(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
 
 
 def _like_first(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
-    """Slice: nothing may be cut off."""
     first = needed(operands, 0)
     return [(first.dtype, first.shape)]
 

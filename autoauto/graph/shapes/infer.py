@@ -65,7 +65,6 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
 
 
 def _by_rule(rule: ShapeRule, node: onnx.NodeProto, operands: Sequence[Value | None]) -> dict[str, TypeProto]:
-    """Types of the outputs by a rule of ours."""
     try:
         outputs = rule(node, operands)
     except (ValueError, IndexError, AttributeError) as error:

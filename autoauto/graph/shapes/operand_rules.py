@@ -28,15 +28,7 @@ _TRY = "try to export the model again"
 
 
 def check_operands(node: onnx.NodeProto, operands: Operands) -> None:
-    """Refuse a node whose operands contradict the definition of its operator.
-
-    Args:
-        node: any; one of an operator without a rule passes.
-        operands: in the order of the node, None for an omitted one.
-
-    Raises:
-        UnreadableModel: with the node, what must hold, and what it has.
-    """
+    """Refuse a node whose operands contradict the definition of its operator; one without a rule passes."""
     rule = _RULES.get((node.domain, node.op_type))
     # A length that depends on data is an upper bound, which need not be that of the other operands.
     if rule is None or any(value is not None and value.data_dependent for value in operands):

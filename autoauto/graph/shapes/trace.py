@@ -151,7 +151,6 @@ def _is_few(types: Mapping[str, TypeProto]) -> bool:
 
 
 def _n_known(dtype: int) -> int:
-    """How many elements a tensor of this type may have so that they are computed."""
     return N_KNOWN_FLOATS if is_float(dtype) else N_KNOWN_INTEGERS
 
 

@@ -30,15 +30,7 @@ class WindowTooLong(UnreadableModel):
 
 
 def check_windows(node: onnx.NodeProto, operands: Operands) -> None:
-    """Refuse a node whose windows are longer than what it reads.
-
-    Args:
-        node: any; one without windows passes.
-        operands: in the order of the node, None for an omitted one.
-
-    Raises:
-        WindowTooLong: with the node and the lengths.
-    """
+    """Refuse a node whose windows are longer than what it reads; raises `WindowTooLong`."""
     read = given(operands, 0)
     if read is None:
         return
@@ -135,7 +127,6 @@ def _check_frames(node: onnx.NodeProto, read: Value, operands: Operands) -> None
 
 
 def _number(operands: Operands, index: int) -> int | None:
-    """The only element of an operand that is constant."""
     value = given(operands, index)
     if value is None or value.data is None or value.data.size != 1:
         return None

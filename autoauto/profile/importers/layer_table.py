@@ -45,16 +45,7 @@ Row = tuple[int, dict[str, str]]
 
 
 def read_layer_table(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
-    """The layers of a table.
-
-    Args:
-        path: the file.
-        details: there is no second file.
-        batch_size: of the layers, where the table has no column of that name; by default 1.
-
-    Raises:
-        BadInput: a column or a cell is missing or wrong; the message names the line.
-    """
+    """The layers of a table, which may have a column of batch sizes; else they are of `batch_size`, by default 1."""
     if details is not None:
         raise BadInput(f"a CSV table has all of its layers, got --profile-details {details} too; leave it out")
     columns, rows = _rows(path)
@@ -70,7 +61,6 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
 
 
 def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns, and the rows below them."""
     text = read_text(path, _WHAT)
     separator = separator_of(text)
     reader = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=True)

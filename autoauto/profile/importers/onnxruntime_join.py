@@ -161,14 +161,12 @@ def _batch_size(graph: LayerGraph, matches: Sequence[_Match], given: int | None,
 
 
 def _size_of(tensor: Tensor, shape: tuple[int, ...]) -> int | None:
-    """The batch size at which a tensor has a shape; None where it never has."""
     axis = tensor.batch_axis
     size = 1 if axis is None or axis >= len(shape) else shape[axis] // max(tensor.shape[axis], 1)
     return size if size >= 1 and tensor.shape_at(size) == shape else None
 
 
 def _check_known(graph: LayerGraph, matches: Sequence[_Match], where: str) -> None:
-    """Refuse a profile of which the file knows too little."""
     total_s = sum(match.node.seconds for match in matches)
     unnamed = [match.node for match in matches if match.layer is None]
     foreign = [node for node in unnamed if node.op in _PRODUCTS]
@@ -212,7 +210,6 @@ def _positions(graph: LayerGraph, matches: Sequence[_Match], size: int) -> list[
 
 
 def _writes(graph: LayerGraph, layer: int, node: NodeRecord, size: int) -> bool:
-    """True if a layer has an output with the shape of the first output of a node."""
     return any(graph.tensors[output].shape_at(size) == node.output_shape for output in graph.layers[layer].outputs)
 
 
@@ -312,12 +309,10 @@ def _layers(
 
 
 def _read(path: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
-    """Read the nodes of a profile as layers in a row."""
     return line_of_nodes(path, read_onnxruntime(path, memory), batch_size)
 
 
 def _join(path: Path, memory: Path | None, batch_size: int | None, file: ProfiledFile) -> RecordedProfile:
-    """Read the nodes of a profile, and join them to the layers of the file."""
     records = read_onnxruntime(path, memory)
     size, layers = join_model(file.graph, file.nodes, records.nodes, file.precision, batch_size, str(path))
     return RecordedProfile(file.graph.name, {size: layers}, records.notes)

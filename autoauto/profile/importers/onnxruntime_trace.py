@@ -92,8 +92,6 @@ class NodeRecords(NamedTuple):
 
 
 class _Ran(NamedTuple):
-    """One event of a node."""
-
     name: str
     start_us: float
     seconds: float
@@ -233,7 +231,6 @@ def _notes_on_incomplete(path: Path, nodes_of_runs: Sequence[_NodesOfRun], compl
 
 
 def _seconds_by_node(run: Sequence[_Ran]) -> dict[tuple[str, str | int], float]:
-    """The time of every node in one run; a node may run several times."""
     seconds = defaultdict[tuple[str, str | int], list[float]](list)
     for each in run:
         seconds[each.identity].append(each.seconds)
@@ -260,7 +257,6 @@ def _check_one_size(path: Path, runs: Sequence[Sequence[_Ran]]) -> None:
 
 
 def _first_shape(node: _OrtNode) -> str:
-    """The shape of the first output of a node, for a message."""
     if not node.output_type_shape:
         return "none"
     return str(next(iter(node.output_type_shape[0].values()), []))

@@ -142,10 +142,6 @@ class RecordedProfile:
     def at(self, batch_size: int, kind: str | None = None) -> Layers:
         """The layers at a batch size; between two that were recorded every number is interpolated linearly.
 
-        Args:
-            batch_size: of a micro-batch.
-            kind: of the devices that the profile is of, for the message.
-
         Raises:
             BadInput: the batch size is below the smallest that was recorded, or above the largest.
         """
@@ -195,11 +191,7 @@ def with_boundaries(layers: Sequence[RecordedLayer], boundary_bytes: Sequence[fl
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Raises:
-        BadInput: it cannot be read, or is no UTF-8; the message calls it `what`.
-    """
+    """The text of a file, which messages call `what`."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -210,9 +202,6 @@ def read_text(path: Path, what: str) -> str:
 
 def number_in(given: str | float, where: str, most: float = MAX_NUMBER) -> float:
     """A number of a file, from 0 to `most`; `where` is the start of the error.
-
-    Raises:
-        BadInput: it is no such number.
 
     >>> number_in("1.5", "file, line 2: forward_s")
     1.5
@@ -312,11 +301,7 @@ def _listed(values: Iterable[object]) -> str:
 
 
 def _check_line(cluster: Cluster) -> None:
-    """Refuse devices in a given order that are not alike.
-
-    Raises:
-        BadInput: their names or clocks differ.
-    """
+    """Refuse devices in a given order that are not alike."""
     unlike = dict.fromkeys(f"{device.name} of {device.clock_hz:g} Hz" for device in cluster.devices)
     if not cluster.kinds and len(unlike) > 1:
         raise BadInput(
@@ -376,9 +361,6 @@ class ProfileTarget:
 
         Where all devices are alike there is one profile. Unlike devices are `Cluster.kinds` and have a profile each, or
         a speed by which the times of the one profile are divided: 1 where another kind has one.
-
-        Raises:
-            BadInput: nothing says how fast some of the devices run the layers.
         """
         names = tuple(dict.fromkeys(device.name for device in cluster.devices))
         if wrong := [kind for kind in self.of_kinds if kind not in names]:
@@ -440,7 +422,6 @@ class ProfileTarget:
 
     @property
     def _read(self) -> str:
-        """A sentence on what was read."""
         sizes = self.recorded.batch_sizes
         n_layers = len(self.recorded.layers_at[sizes[0]])
         count = f"{n_layers} layer{'s' if n_layers > 1 else ''}"
@@ -469,11 +450,7 @@ class ProfileTarget:
         return kind, device.clock_hz, options.batch_size, options.training
 
     def profile(self, graph: LayerGraph, device: Device, options: CompileOptions) -> ModelProfile:
-        """The profile at the batch size of `options`, in cycles of `device`.
-
-        Raises:
-            BadInput: the batch size is outside those that were recorded, or training without a backward pass.
-        """
+        """The profile at the batch size of `options`, in cycles of `device`."""
         if options.training and not self.recorded.trains:
             raise BadInput(f"{self.recorded.name} has no times of a backward pass, got --mode training; leave it out")
         if self.of_kinds:
@@ -491,11 +468,7 @@ class ProfileTarget:
         )
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """The sum of the layers; each needs its temporary memory and what the range has stashed before it.
-
-        Raises:
-            BadInput: as `profile`.
-        """
+        """The sum of the layers; each needs its temporary memory and what the range has stashed before it."""
         profile = self.profile(graph, device, options)
         names, part = profile.names[slice(*layers)], profile.layers[slice(*layers)]
         steps: list[ProgramStep] = []

@@ -214,7 +214,6 @@ def _of_layers(
 
 
 def _seconds(path: Path) -> dict[str, list[float]]:
-    """The times of the layers of every name."""
     entries = from_plain(list[_TrtTime], read_json(path), str(path))
     count = next((entry.count for entry in entries if entry.count), None)
     seconds: dict[str, list[float]] = {}
@@ -259,7 +258,6 @@ def _are_apart(first_ms: float, second_ms: float) -> bool:
 
 
 def _layers(path: Path) -> list[_TrtLayer]:
-    """The layers of an engine with their tensors."""
     plain = from_plain(_TrtEngine, read_json(path), str(path)).layers
     if any(isinstance(layer, str) for layer in plain):
         raise BadInput(f"{path} has names of layers only; build the engine with --profilingVerbosity=detailed")
@@ -298,11 +296,6 @@ def _n_bytes(tensor: _TrtTensor, where: str) -> float:
 
 
 def _bits(text: str, where: str) -> int:
-    """Bits of an element by the text of its format.
-
-    >>> _bits("Channel major FP16 format where channel % 8 == 0", ""), _bits("Row major linear FP32", "")
-    (16, 32)
-    """
     for pattern, bits in _BITS:
         if re.search(rf"(?<![A-Za-z0-9])(?:{pattern})", text):
             return bits

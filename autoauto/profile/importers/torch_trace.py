@@ -303,7 +303,6 @@ class _Trace:
         return sum(seconds for _, seconds in launched[start:stop])
 
     def _gradients(self, block: _TorchEvent) -> list[_TorchEvent]:
-        """The backward pass of one run of a block."""
         starts = self.arrows.get(str(block.tid), ())
         first, last = bisect_left(starts, block.ts, key=_first), bisect_right(starts, block.stop, key=_first)
         chosen: dict[int, _TorchEvent] = {}
@@ -321,7 +320,6 @@ class _Trace:
         return list(chosen.values())
 
     def _accumulated(self, gradient: _TorchEvent) -> int:
-        """Bytes of the parameters to whose gradients an event adds."""
         inside = _within(self.operators.get(str(gradient.tid), ()), gradient.ts, gradient.stop)
         return sum(self._first_tensor([event]) for event in inside if event.name == _ACCUMULATES)
 
@@ -348,7 +346,6 @@ class _Trace:
         return []
 
     def _first_tensor(self, events: Iterable[_TorchEvent]) -> int:
-        """Bytes of the first tensor that one of these operators reads; 0 if there is none."""
         for event in events:
             first = next(self._tensors(event), None)
             if first is not None:
@@ -356,7 +353,6 @@ class _Trace:
         return 0
 
     def _tensors(self, event: _TorchEvent) -> Iterator[_ReadTensor]:
-        """The tensors that an operator reads; those in lists are left out."""
         inputs = from_plain(_Inputs, event.args, f"{self.path}: {event.name!r:.80}")
         if not inputs.kinds:
             raise BadInput(f"{self.path}: sizes need shapes, got none; profile with record_shapes=True")

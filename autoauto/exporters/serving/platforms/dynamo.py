@@ -17,7 +17,6 @@ _OF_SERVERS = ("--host", "--port")
 
 
 def _graph(started: Started) -> dict[str, Any]:
-    """A DynamoGraphDeployment: a front, and a service for every kind of worker."""
     app, engine = label(started.model), started.engine
     sets, of_engine = pod_sets(app, started.processes), pool_front(engine).dynamo
     assert of_engine is not None
@@ -54,7 +53,6 @@ def _graph(started: Started) -> dict[str, Any]:
 
 
 def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Words without some options and their values."""
     left: list[str] = []
     for index, word in enumerate(words):
         if word not in options and (index == 0 or words[index - 1] not in options):
@@ -71,7 +69,6 @@ def _variables(process: ServedProcess, command: Command) -> dict[str, str]:
 
 
 def _starts(started: Started) -> bool:
-    """Two pools of an engine for which it has workers."""
     return has_front(started.processes) and starts_pods(started) and pool_front(started.engine).dynamo is not None
 
 

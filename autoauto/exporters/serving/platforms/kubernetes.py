@@ -161,7 +161,6 @@ def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
 
 
 def _checks(started: Started, read: ReadBack) -> Iterator[Check]:
-    """Whether pods start the commands of the scripts, with as many GPUs."""
     scripts, engine = read.scripts, started.engine
     commands: list[tuple[dict[str, Any], int]] = []
     for document in read_yaml(read.folder / FILE):
