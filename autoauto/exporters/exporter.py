@@ -44,17 +44,13 @@ class ModelFile(Source, Protocol):
 class DecoderModel(NamedTuple):
     """A decoder that serving engines load themselves: a `ModelFile` out of which nothing is cut.
 
-    Attributes:
-        name: on Hugging Face, or the path of a folder or a `config.json`.
-        decoder: what its config says.
-        speculation: how its answers are drafted.
-        cached_share: the share of a prompt that the prefix cache has.
+    Its name is one of Hugging Face, or the path of a folder or a `config.json`.
     """
 
     name: str
     decoder: Decoder
     speculation: Speculation = NO_SPECULATION
-    cached_share: float = 0.0
+    cached_share: float = 0.0  # of a prompt, in the prefix cache
 
     @property
     def served_name(self) -> str:
@@ -82,13 +78,7 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """The performance of all replicas of a deployment.
-
-    Attributes:
-        samples_per_s: throughput; tokens of answers where text is generated.
-        origin: of the throughput, and of the costs of the plan.
-        tokens: rates and latencies where text is generated.
-    """
+    """Throughput of all replicas (tokens of answers where text is generated), its origin, and rates of tokens."""
 
     samples_per_s: float
     origin: Origin

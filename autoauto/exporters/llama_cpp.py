@@ -29,13 +29,7 @@ _ANSWER_S, _EXECUTABLE = 120.0, 0o755
 
 
 class LlamaServer(NamedTuple):
-    """A server.
-
-    Attributes:
-        name: of its script and its service.
-        cores: the hardware threads that are its own; none where it is alone.
-        options: of its command.
-    """
+    """A server by the name of its script and service, on hardware threads of its own, or on all where it is alone."""
 
     name: str
     cores: tuple[int, ...]

@@ -119,18 +119,11 @@ class StageFile:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFiles:
-    """Replicas of one plan.
-
-    Attributes:
-        n_replicas: how many.
-        placement: for every replica the devices of its stages, each by its machine and its number there.
-        period_s: between two finished micro-batches of a replica.
-        stages: in the order of their layers.
-    """
+    """Replicas of one plan."""
 
     n_replicas: int
-    placement: tuple[tuple[MachineDevice, ...], ...]
-    period_s: float
+    placement: tuple[tuple[MachineDevice, ...], ...]  # for every replica the devices of its stages
+    period_s: float  # between two finished micro-batches of a replica
     stages: tuple[StageFile, ...]
 
 

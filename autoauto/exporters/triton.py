@@ -52,12 +52,7 @@ MODEL_FILE, CONFIG_FILE = "1/model.onnx", "config.pbtxt"
 
 
 class EnsembleStep(NamedTuple):
-    """A step of an ensemble.
-
-    Attributes:
-        model: its name.
-        reads, writes: the names of the ensemble's tensors by those of the model's inputs and outputs.
-    """
+    """A step of an ensemble: its model, and the ensemble's tensors by the names of the model's inputs and outputs."""
 
     model: str
     reads: Mapping[str, str]

@@ -39,13 +39,7 @@ PAGE_BYTES = 4096
 
 
 class Subgraph(NamedTuple):
-    """The part of a model that computes some tensors.
-
-    Attributes:
-        nodes: in order.
-        inputs: names of the tensors that it reads and does not compute.
-        constants: names of the constants that it reads.
-    """
+    """The nodes that compute some tensors, in order, and the names of the inputs and the constants that they read."""
 
     nodes: list[onnx.NodeProto]
     inputs: list[str]
@@ -73,10 +67,6 @@ class OnnxSource(Source):
     """An ONNX file that layers can be cut out of.
 
     A view or a constant is in no layer; every sub-model that reads it computes it again.
-
-    Args:
-        path: of the file; external data lie beside it.
-        given: what a user says of its inputs.
     """
 
     def __init__(self, path: Path, given: ModelInputs = AS_IN_FILE) -> None:

@@ -163,11 +163,7 @@ def _drop_values(tensor: onnx.TensorProto, index: int) -> None:
 
 
 class Weights:
-    """The values of stored tensors; the file is read at the first request.
-
-    Args:
-        path: of the file; external data lie beside it.
-    """
+    """The values of stored tensors; the file, which has external data beside it, is read at the first request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -20,20 +20,20 @@ _ENDS: list[bool] = []
 
 def write_when_gone(owner: object, write: Callable[[], None]) -> None:
     """Have something written some time after an object is gone, at the latest when the process ends."""
-    finalize(owner, _gone, write)
+
+    def gone() -> None:
+        if _ENDS:
+            write()
+        else:
+            _WAITING.append(write)
+
+    finalize(owner, gone)
 
 
 def write_waiting() -> None:
     """Write what objects left that are gone; not to be called within a transaction."""
     while _WAITING:
         _WAITING.popleft()()
-
-
-def _gone(write: Callable[[], None]) -> None:
-    if _ENDS:
-        write()
-    else:
-        _WAITING.append(write)
 
 
 @atexit.register

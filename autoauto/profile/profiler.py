@@ -6,7 +6,7 @@ Batch sizes between two that were compiled are interpolated: `interpolate`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -140,11 +140,12 @@ class Profiler:
     ) -> tuple[LayerProfile, ...]:
         """All layers in their model; the same objects as before if the layers alone are the same."""
         known = self._in_model.of(self._named(options).any_bound, list)
-        layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
-        if layers is None:
-            layers = self._positions.in_model(variants, options, alone)
-            known.append(_InModel(alone, layers))
-            del known[:-_MAX_SESSIONS]
+        for known_alone, layers in known:
+            if all(profile is known_alone[variant] for variant, profile in alone.items()):
+                return layers
+        layers = self._positions.in_model(variants, options, alone)
+        known.append((alone, layers))
+        del known[:-_MAX_SESSIONS]
         return layers
 
     def _compiled(
@@ -152,10 +153,13 @@ class Profiler:
     ) -> list[dict[str, LayerProfile]]:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
         compiled = self._known(variants, ends)
-        missing = []
+        missing: list[tuple[_Named, str, dict[str, LayerProfile]]] = []  # what to compile, and where to put it
         for end, layers in zip(ends, compiled, strict=True):
-            missing += [_Compile(end, variant, layers) for variant in variants.first if variant not in layers]
-        self._prepare(variants, missing)
+            missing += [(end, variant, layers) for variant in variants.first if variant not in layers]
+        if isinstance(self._target, Prepares):
+            for options in dict.fromkeys(end.options for end, _, _ in missing):
+                models = (variants.alone(variant) for end, variant, _ in missing if end.options == options)
+                self._target.prepare(models, self._device, options)
         n_all = len(ends) * len(variants.first)
         new: dict[str, LayerProfile | UnboundLayer] = {}
         try:
@@ -219,12 +223,6 @@ class Profiler:
         layers = self._unbound_at(named).items()
         return {variant: layer.profile for variant, layer in layers if layer.from_bytes <= named.bound_bytes}
 
-    def _prepare(self, variants: Variants, compiles: Collection[_Compile]) -> None:
-        if isinstance(self._target, Prepares):
-            for options in dict.fromkeys(job.end.options for job in compiles):
-                models = (variants.alone(job.variant) for job in compiles if job.end.options == options)
-                self._target.prepare(models, self._device, options)
-
     def _compile(self, variants: Variants, variant: str, options: CompileOptions) -> LayerProfile | UnboundLayer:
         """A layer alone; one that does not feel the bound of its session, with the bytes from which it does not."""
         model = variants.alone(variant)
@@ -260,17 +258,10 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
 
 
 class _Named(NamedTuple):
-    """Options, and the keys by which what compiles with them is found.
-
-    Attributes:
-        options: as asked for.
-        any_bound: the same with the session that all have in common which differ in their bound alone.
-        bound_bytes: the bound of its session.
-        text, any_bound_text: all that results depend on but the variant, with either.
-    """
+    """Options, and the keys by which what compiles with them is found: all that results depend on but the variant."""
 
     options: CompileOptions
-    any_bound: CompileOptions
+    any_bound: CompileOptions  # with the session that all have in common which differ in their bound alone
     bound_bytes: float
     text: str
     any_bound_text: str
@@ -295,21 +286,8 @@ class _Named(NamedTuple):
         return hashlib.sha256(f"{self.any_bound_text}, {f'{variant} under any bound'!r})".encode()).hexdigest()
 
 
-class _Compile(NamedTuple):
-    end: _Named
-    variant: str
-    layers: dict[str, LayerProfile]
-
-
-class _InModel(NamedTuple):
-    """Layers alone by their variants, and all layers in their model."""
-
-    alone: Mapping[str, LayerProfile]
-    layers: tuple[LayerProfile, ...]
-
-
-def _are_identical(known: Mapping[str, LayerProfile], alone: Mapping[str, LayerProfile]) -> bool:
-    return all(profile is known[variant] for variant, profile in alone.items())
+_InModel = tuple[Mapping[str, LayerProfile], tuple[LayerProfile, ...]]
+"""Layers alone by their variants, and all layers in their model."""
 
 
 def _alone(compiled: CompiledRange) -> LayerProfile:

@@ -25,13 +25,7 @@ FRONT_SCRIPT = f"{FRONT}.sh"
 
 
 class PodSet(NamedTuple):
-    """Processes that are alike.
-
-    Attributes:
-        name: of all together.
-        process: one of them.
-        n_pods: how many there are.
-    """
+    """Processes that are alike: the name of all together, one of them, and how many there are."""
 
     name: str
     process: ServedProcess

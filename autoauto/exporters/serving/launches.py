@@ -28,13 +28,7 @@ _TRANSFER_PORT, _TRANSFER_PORTS = 5600, 100
 
 
 class ServedProcess(NamedTuple):
-    """A process of an engine: a replica, or its part on one of its machines.
-
-    Attributes:
-        replica: of which it is.
-        part: its GPUs.
-        launch: of which its command is made.
-    """
+    """A process of an engine: a replica, or its part on one of its machines; its command is made of `launch`."""
 
     replica: ServedReplica
     part: NodeGpus

@@ -46,15 +46,8 @@ class TracedModel(NamedTuple):
 class PlainModel:
     """A plain model that has any batch size; the last `N_TRACED` that were asked for stay in memory.
 
-    Args:
-        model: in plain form, all lengths but those of open batch axes fixed.
-        batch: the axes along which samples lie in its inputs.
-        given: what a user says of its inputs.
-        only_branches: those that stand in place of an If whose other branch does not fit the lengths.
-
-    Attributes:
-        batch, given, only_branches: as given.
-        at: makes the model at a batch size, once (`_at`).
+    All lengths but those of open batch axes are fixed. `only_branches` stand in place of an If whose other branch does
+    not fit the lengths.
     """
 
     def __init__(

@@ -38,13 +38,7 @@ _WHOLE_ROW = -1
 
 
 class StoredFormats(NamedTuple):
-    """How the matrices of the blocks are stored.
-
-    Attributes:
-        main: the format of most of those that are quantised.
-        blocks: the blocks, with the parts that have another one.
-        notes: what was assumed, a sentence each.
-    """
+    """How matrices of blocks are stored: the format of most, the blocks with the parts that differ, and notes."""
 
     main: PartFormat
     blocks: tuple[BlockKind, ...]
@@ -155,17 +149,11 @@ def _format_of(decoder: Decoder, layer: int, shards: Sequence[str], rules: _Rule
 
 
 class _Rules(NamedTuple):
-    """Formats of modules: that of the first rule that names one, else the default.
-
-    Attributes:
-        rules: names and their format, in order.
-        default: of modules that no rule names.
-        may_hold_head: whether the head may be quantised, too.
-    """
+    """Formats of modules: that of the first rule that names one, else the default."""
 
     rules: tuple[tuple[ModuleNames, PartFormat], ...]
     default: PartFormat
-    may_hold_head: bool = False
+    may_hold_head: bool = False  # the head may be quantised, too
 
     def of(self, names: Sequence[str]) -> PartFormat:
         return next((stored for rule, stored in self.rules if rule.has(names)), self.default)

@@ -47,17 +47,11 @@ class JoinedNodes(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """A node of the profile, and the layer that it belongs to.
-
-    Attributes:
-        node: of the profile.
-        layer: its layer; None where its name does not say.
-        tensor: the first activation that it writes, if the file has the very node.
-    """
+    """A node of the profile, and the layer that it belongs to."""
 
     node: NodeRecord
-    layer: int | None = None
-    tensor: Tensor | None = None
+    layer: int | None = None  # None where its name does not say
+    tensor: Tensor | None = None  # the first activation that it writes, if the file has the very node
 
 
 def join_model(

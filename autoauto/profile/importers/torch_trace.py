@@ -227,23 +227,15 @@ def _blocks(path: Path, events: Events) -> dict[str, list[_TorchEvent]]:
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """The events of a trace, by what they are; all ascending by time.
-
-    Attributes:
-        path: of the file.
-        events: all.
-        operators, gradients, allocations: of every thread.
-        kernels: seconds of the kernels that were launched, by the time of their launch, of every thread.
-        arrows: where the arrows of every thread begin, each with the thread and the time of its end.
-    """
+    """The events of a trace, by what they are and by thread; all ascending by time."""
 
     path: Path
     events: Events
     operators: Mapping[str, Events]
     gradients: Mapping[str, Events]
     allocations: Mapping[str, Events]
-    kernels: Mapping[str, Sequence[tuple[float, float]]]
-    arrows: Mapping[str, Sequence[tuple[float, str, float]]]
+    kernels: Mapping[str, Sequence[tuple[float, float]]]  # times of launches, seconds of what was launched
+    arrows: Mapping[str, Sequence[tuple[float, str, float]]]  # times where they begin, threads and times of their ends
 
     @staticmethod
     def of(path: Path, events: list[_TorchEvent]) -> _Trace:

@@ -20,14 +20,7 @@ Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Started(NamedTuple):
-    """The processes that a platform starts.
-
-    Attributes:
-        processes: of all replicas.
-        engine: of all.
-        model: as requests name it.
-        weight_bytes: of its checkpoint.
-    """
+    """The processes of all replicas, their engine, the model as requests name it, and the bytes of its checkpoint."""
 
     processes: Sequence[ServedProcess]
     engine: Engine
@@ -36,12 +29,7 @@ class Started(NamedTuple):
 
 
 class ReadBack(NamedTuple):
-    """An artifact that was written.
-
-    Attributes:
-        folder: of the artifact.
-        scripts: the commands of the scripts, by the names of their processes.
-    """
+    """The folder of an artifact that was written, and the commands of its scripts by the names of their processes."""
 
     folder: Path
     scripts: Mapping[str, Command]
