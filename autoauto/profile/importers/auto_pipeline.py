@@ -108,7 +108,10 @@ def profile_from_auto_pipeline(info: object, where: str = "ModelInfo") -> ModelP
 def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> Cluster:
     """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs."""
     cluster = from_plain(_IpuClusterInfo, info, where)
-    memory_bytes = _plain(cluster.memory * MIB)  # rounded only after the planning proportion [auto-pipeline]
+    # Rounded only after the planning proportion [auto-pipeline]; whole numbers are integers, as in its files.
+    memory_bytes: float = cluster.memory * MIB
+    if memory_bytes == int(memory_bytes):
+        memory_bytes = int(memory_bytes)
     device = Device("ipu", cluster.clock, memory_bytes, MK2_TILES, MK2_TILE_MEMORY_BYTES)
     ends = cluster.connection
     if not ends:
@@ -142,7 +145,3 @@ def _layer_from(layer: _LayerInfo) -> LayerProfile:
         output_bytes=int(memory.outputs),
         activation_bytes=int(memory.cur_activation),
     )
-
-
-def _plain(value: float) -> int | float:
-    return int(value) if value == int(value) else value

@@ -300,16 +300,6 @@ def _listed(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def _check_line(cluster: Cluster) -> None:
-    """Refuse devices in a given order that are not alike."""
-    unlike = dict.fromkeys(f"{device.name} of {device.clock_hz:g} Hz" for device in cluster.devices)
-    if not cluster.kinds and len(unlike) > 1:
-        raise BadInput(
-            f"a profile is of one kind of device, {cluster.name} lists {_listed(unlike)}, and nothing says how fast "
-            "each runs the layers; write them as [[kinds]], with a speed each or a --profile KIND:B=FILE for each"
-        )
-
-
 _MAX_SIZES = 128
 
 
@@ -368,7 +358,13 @@ class ProfileTarget:
                 f"--profile {wrong[0]}:B=FILE must name devices of the cluster, {cluster.name} has {_listed(names)}; "
                 "correct it, or leave it out"
             )
-        _check_line(cluster)
+        unlike = dict.fromkeys(f"{device.name} of {device.clock_hz:g} Hz" for device in cluster.devices)
+        if not cluster.kinds and len(unlike) > 1:  # in an order that was given
+            raise BadInput(
+                f"a profile is of one kind of device, {cluster.name} lists {_listed(unlike)}, and nothing says how "
+                "fast each runs the layers; write them as [[kinds]], with a speed each or a --profile KIND:B=FILE for "
+                "each"
+            )
         speeds = {kind.device.name: kind.speed for kind in cluster.kinds if kind.speed is not None}
         if not self.of_kinds:
             return self._with_speeds(cluster.name, names, speeds)

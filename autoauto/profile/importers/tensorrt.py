@@ -78,10 +78,7 @@ class _TrtEngine(Struct):
 def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
     """The layers of an engine in the order of their execution; a stage passes on the tensors that later ones read.
 
-    Args:
-        path: what --exportProfile wrote.
-        details: what --exportLayerInfo wrote for the same engine.
-        batch_size: at which the engine ran; by default 1.
+    Of one engine --exportProfile wrote `path`, and --exportLayerInfo `details`; it ran at `batch_size`, by default 1.
 
     Raises:
         BadInput: a file is missing or of another form, they are of different engines, or one contradicts itself.
@@ -207,10 +204,7 @@ def _of_layers(
     for name, times in seconds.items():
         shares = times if len(times) > 1 else [times[0] / n_layers[name]] * n_layers[name]
         left[name] = iter(shares)
-    of_layers = []
-    for layer in layers:
-        of_layers.append(next(left[layer.name]) if layer.name in left else None)
-    return of_layers
+    return [next(left[layer.name]) if layer.name in left else None for layer in layers]
 
 
 def _seconds(path: Path) -> dict[str, list[float]]:
@@ -241,20 +235,16 @@ def _seconds(path: Path) -> dict[str, list[float]]:
                 f"{where}: a median of times is at most twice their mean, got {milliseconds:g} ms and {mean_ms:g} ms; "
                 "which is it?"
             )
-        if entry.average_ms is not None and share_ms is not None and _are_apart(entry.average_ms, share_ms):
-            raise BadInput(
-                f"{where}: averageMs must be timeMs divided by the count, got {entry.average_ms:g} ms and "
-                f"{entry.time_ms:g} / {count} = {share_ms:g} ms; which is it?"
-            )
+        if entry.average_ms is not None and share_ms is not None:
+            low_ms, high_ms = sorted((entry.average_ms, share_ms))
+            if high_ms > _MOST_TIMES_MEAN * low_ms + _ROUNDED_MS:  # further apart than rounding makes them
+                raise BadInput(
+                    f"{where}: averageMs must be timeMs divided by the count, got {entry.average_ms:g} ms and "
+                    f"{entry.time_ms:g} / {count} = {share_ms:g} ms; which is it?"
+                )
         time_s = number_in(milliseconds / 1e3, f"{where}: the time of a layer in seconds", MAX_S)
         seconds.setdefault(entry.name, []).append(time_s)
     return seconds
-
-
-def _are_apart(first_ms: float, second_ms: float) -> bool:
-    """True if two figures of one mean are further apart than rounding makes them."""
-    low, high = sorted((first_ms, second_ms))
-    return high > _MOST_TIMES_MEAN * low + _ROUNDED_MS
 
 
 def _layers(path: Path) -> list[_TrtLayer]:

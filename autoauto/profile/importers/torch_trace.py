@@ -84,11 +84,8 @@ class _Inputs(Struct):
     kinds: list[str] = field(name="Input type", default_factory=list)
 
 
-class _ReadTensor(NamedTuple):
-    """A tensor that an operator reads: its shape, and the type of its elements as C++ names it."""
-
-    shape: list[int]
-    kind: str
+_ReadTensor = tuple[list[int], str]
+"""The shape of a tensor that an operator reads, and the type of its elements as C++ names it."""
 
 
 class _Allocation(Struct):
@@ -334,14 +331,13 @@ class _Trace:
             # The first tensor of an embedding is its weight, the second has the indices of the samples.
             first = next(islice(tensors, "embedding" in event.name, None), None)
             if first is not None:
-                return first.shape
+                return first[0]
         return []
 
     def _first_tensor(self, events: Iterable[_TorchEvent]) -> int:
         for event in events:
-            first = next(self._tensors(event), None)
-            if first is not None:
-                return min(prod(first.shape), MAX_NUMBER) * _BYTES[first.kind]
+            for shape, kind in self._tensors(event):
+                return min(prod(shape), MAX_NUMBER) * _BYTES[kind]
         return 0
 
     def _tensors(self, event: _TorchEvent) -> Iterator[_ReadTensor]:
@@ -350,9 +346,7 @@ class _Trace:
             raise BadInput(f"{self.path}: sizes need shapes, got none; profile with record_shapes=True")
         for shape, kind in zip(inputs.shapes, inputs.kinds, strict=False):
             if shape and kind in _BYTES:
-                yield _ReadTensor(
-                    from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"), kind
-                )
+                yield from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"), kind
 
 
 def _by_thread(events: Iterable[_TorchEvent]) -> dict[str, Events]:
