@@ -64,7 +64,7 @@ def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
     for path in paths:
         for end, part in enumerate(path):
             if part.isdecimal():
-                pattern = _pattern(path[: end + 1])
+                pattern = tuple("*" if each.isdecimal() else each for each in path[: end + 1])
                 if pattern not in starts:
                     starts[pattern] = _starts(pattern, paths)
     lists = [pattern for pattern, first_layers in starts.items() if first_layers]
@@ -109,10 +109,6 @@ def _innermost(scopes: str) -> str:
     """
     names = re.findall("'([^']*)'", scopes)
     return names[-2] if len(names) > 1 else ""
-
-
-def _pattern(path: Path) -> Path:
-    return tuple("*" if part.isdecimal() else part for part in path)
 
 
 def _index(pattern: Path, path: Path) -> Index | None:

@@ -193,8 +193,10 @@ class BatchedModel:
             name = waiting.pop()
             if name in outside or name in self.inputs:
                 inputs.append(name)
-            elif name in self._constants or self._is_known_shape(name) or self._is_stand_in(name):
+            elif name in self._constants or self._is_stand_in(name):
                 constants.append(name)
+            elif self._writer(name).op_type in READS_SHAPE and self._value(name).constant:
+                constants.append(name)  # a shape, or a length, that does not depend on data
             else:
                 nodes.add(self._writers[name])
                 read = set(filter(None, reads(self._writer(name)))) - seen
@@ -246,7 +248,8 @@ class BatchedModel:
             serialised = self._constant(name, weights)
             if name in written:  # ONNX Runtime does not write a constant to the memory that its output is bound to
                 constant = onnx.TensorProto.FromString(serialised)
-                copies.append(_copy(constant))
+                constant.name = f"{name}__constant"
+                copies.append(helper.make_node("Identity", [constant.name], [name], constant.name))
                 serialised = constant.SerializeToString()
             stored.append(serialised)
         nodes = copies + part.subgraph.nodes
@@ -260,9 +263,6 @@ class BatchedModel:
         if name not in self._values:
             raise UnreadableModel(f"a layer must be in the file, nothing there writes {name!r}; it may have changed")
         return self._values[name]
-
-    def _is_known_shape(self, name: str) -> bool:
-        return self._writer(name).op_type in READS_SHAPE and self._value(name).constant
 
     def _is_stand_in(self, name: str) -> bool:
         """True if a constant of equal elements stands in for a weight, as in models without weights.
@@ -300,13 +300,6 @@ class BatchedModel:
 
     def _entries(self, ports: Iterable[Port]) -> list[onnx.ValueInfoProto]:
         return [helper.make_tensor_value_info(port.name, self._values[port.name].dtype, port.shape) for port in ports]
-
-
-def _copy(constant: onnx.TensorProto) -> onnx.NodeProto:
-    """Rename a constant that is an output; returns the node that copies it to the output."""
-    name = constant.name
-    constant.name = f"{name}__constant"
-    return helper.make_node("Identity", [constant.name], [name], constant.name)
 
 
 def external(tensor: onnx.TensorProto, file: BinaryIO) -> onnx.TensorProto:

@@ -45,7 +45,7 @@ def check_size(model: onnx.ModelProto) -> None:
             raise UnreadableModel(f"every function must have a name of its own, {function.name!r} is there twice")
     called: dict[_Name, set[_Name]] = {}
     for name, function in functions.items():
-        called[name] = {_call(node) for node in all_nodes(function)} & functions.keys()
+        called[name] = {_name(node.op_type, node) for node in all_nodes(function)} & functions.keys()
     sizes: _Sizes = {}
     try:
         # A function comes behind those that it calls, so that each is measured once.
@@ -76,7 +76,7 @@ def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
     n_nodes, n_bytes, n_nested, n_calls = 0, 0, 0, 0
     for node in holder.node:
         n_bytes += node.ByteSize()
-        callee = sizes.get(_call(node))
+        callee = sizes.get(_name(node.op_type, node))
         if callee is not None:
             if has_bodies(node):
                 raise UnreadableModel(f"a function must be called without graphs, {node.op_type!r} is called with one")
@@ -95,10 +95,6 @@ def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
             n_calls = max(n_calls, inner.n_calls)
     # Sizes may double from function to function: the numbers themselves must not grow without an end.
     return _Size(min(n_nodes, _COUNTABLE), min(n_bytes, _COUNTABLE), n_nested, n_calls)
-
-
-def _call(node: onnx.NodeProto) -> _Name:
-    return _name(node.op_type, node)
 
 
 def _name(name: str, holder: onnx.NodeProto | onnx.FunctionProto) -> _Name:

@@ -17,7 +17,7 @@ import onnx
 
 from autoauto.graph.blocks import blocks_of, scoped_operator
 from autoauto.graph.facts import ModelFacts, TensorFact
-from autoauto.graph.kinds import Attributes, attributes, code_operands, digest, kind, layer_operator
+from autoauto.graph.kinds import attributes, code_operands, digest, kind, layer_operator
 from autoauto.graph.onnx_file import has_bodies, reads
 from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.control_flow import branches, runs_name
@@ -73,13 +73,16 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
         return indices[tensor]
 
     tied = ties([_shared(reading, facts, states) for reading in readings])
-    layers = tuple(
-        _layer(title, reading, key, known, index)
-        for title, reading, key in zip(_titles(readings), readings, tied, strict=True)
-    )
-    content = digest(layers, tuple(tensors), known.fixed_batch)
+    named = Counter(reading.node.name for reading in readings)
+    layers: list[Layer] = []
+    for reading, key in zip(readings, tied, strict=True):
+        title = reading.node.name
+        if not title or named[title] > 1:  # no two layers have one name
+            title = reading.outputs[0]
+        layers.append(_layer(title, reading, key, known, index))
+    content = digest(tuple(layers), tuple(tensors), known.fixed_batch)
     blocks = blocks_of([scoped_operator(reading.node, reading.weights) for reading in readings])
-    return LayerGraph(name, layers, tuple(tensors), known.fixed_batch, content, blocks)
+    return LayerGraph(name, tuple(layers), tuple(tensors), known.fixed_batch, content, blocks)
 
 
 def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
@@ -133,21 +136,16 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
         copies = before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS
     elif op == "Dropout":  # a mask that is read is a tensor of its own
         copies = not _is_training(node, facts) and not any(name in facts for name in node.output[1:])
-    elif op == "Transpose":
-        copies = _moves_ones(before, integers(node, "perm"))
+    elif op == "Transpose":  # of axes of length 1 only, the batch axis aside; without a permutation it turns all
+        axes = integers(node, "perm") or range(len(before.shape))[::-1]
+        long = [axis for axis in axes if before.shape[axis] != 1 or axis == before.batch_axis]
+        copies = long == sorted(long)
     return copies
 
 
 def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     """Whether a node of constants is folded into the weight that it reads, when the model is compiled."""
     return node.op_type == "Transpose" or is_view(node, facts)
-
-
-def _moves_ones(before: TensorFact, permutation: tuple[int, ...]) -> bool:
-    """Whether a Transpose moves axes of length 1 only, the batch axis aside; without a permutation it turns all."""
-    axes = permutation or range(len(before.shape))[::-1]
-    long = [axis for axis in axes if before.shape[axis] != 1 or axis == before.batch_axis]
-    return long == sorted(long)
 
 
 def _is_training(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
@@ -161,7 +159,13 @@ def _is_training(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
 def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, index: Callable[[str], int]) -> Layer:
     node = reading.node
     held = _bodies(node, known)
-    given = _with_bodies(attributes(node, reading.version, known.facts), held)
+    given = attributes(node, reading.version, known.facts)
+    if held:  # layers with other bodies are of another kind
+        texts = []
+        for body in held:
+            each = " a sample" if body.runs_per_sample else ""
+            texts.append(f"{body.n_runs}{each}: {body.graph.content}")
+        given = tuple(sorted((*given, ("bodies", tuple(texts)))))
     return Layer(
         name=title,
         op=layer_operator(node),
@@ -193,16 +197,6 @@ def _bodies(node: onnx.NodeProto, known: ModelFacts) -> tuple[Body, ...]:
             continue
         held.append(Body(graph, n_runs, runs_per_sample))
     return tuple(held)
-
-
-def _with_bodies(given: Attributes, held: Sequence[Body]) -> Attributes:
-    if not held:
-        return given
-    texts = []
-    for body in held:
-        each = " a sample" if body.runs_per_sample else ""
-        texts.append(f"{body.n_runs}{each}: {body.graph.content}")
-    return tuple(sorted((*given, ("bodies", tuple(texts)))))
 
 
 def _roots(known: ModelFacts) -> dict[str, str]:
@@ -259,16 +253,6 @@ def _spans(readings: list[_Reading], ends: Iterable[str]) -> dict[str, tuple[int
         last.update(dict.fromkeys(reading.weights, layer))
     last.update(dict.fromkeys(ends, len(readings)))
     return {name: (producer.get(name, -1), use) for name, use in last.items()}
-
-
-def _titles(readings: list[_Reading]) -> list[str]:
-    named = Counter(reading.node.name for reading in readings)
-    titles: list[str] = []
-    for reading in readings:
-        name = reading.node.name
-        is_unique = bool(name) and named[name] == 1
-        titles.append(name if is_unique else reading.outputs[0])
-    return titles
 
 
 def _local_states(readings: Sequence[_Reading], known: ModelFacts, roots: Mapping[str, str]) -> dict[str, str]:

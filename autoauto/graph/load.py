@@ -69,16 +69,10 @@ def find_model(model: str) -> Path:
     """The file of a built-in model, by name, or of any other, by path; raises `UnreadableModel` if there is none."""
     builtin = builtin_models()
     path = builtin.get(model, Path(model))
-    if not _is_file(path):
-        raise UnreadableModel(_missing(model, builtin))
-    return path
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be entered
-        return False
+    with suppress(OSError):  # a name that is too long, a folder that may not be entered
+        if path.is_file():
+            return path
+    raise UnreadableModel(_missing(model, builtin))
 
 
 def _missing(model: str, builtin: Iterable[str]) -> str:
@@ -106,7 +100,10 @@ def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
     if path.suffix in _OTHER_FORMATS:
         return f"and there is no file {model!r:.200}; export {path.suffix} to .onnx, with torch.onnx.export say"
     if path.suffix == _ONNX or len(path.parts) > 1:
-        return f"and there is no file {model!r:.200}; {_nearest_file(path)}"
+        if not os.path.isdir(path.parent):
+            return f"and there is no file {model!r:.200}; nor a folder {str(path.parent)!r:.200}; check the path"
+        near = did_you_mean(path.name, _onnx_files(path.parent)) or "check the path"
+        return f"and there is no file {model!r:.200}; {near}"
     hint = did_you_mean(model, builtin, "`autoauto models` lists the built-in ones")
     return f"got {model!r:.200}, which is neither; {hint}"
 
@@ -120,13 +117,6 @@ def _try_in_folder(folder: Path) -> str:
     if os.path.isfile(folder / "config.json"):
         return f"export it first: optimum-cli export onnx --model {folder} onnx, then give onnx/model.onnx"
     return f"it holds no {_ONNX} file; give one"
-
-
-def _nearest_file(path: Path) -> str:
-    if not os.path.isdir(path.parent):
-        return f"nor a folder {str(path.parent)!r:.200}; check the path"
-    near = did_you_mean(path.name, _onnx_files(path.parent))
-    return near or "check the path"
 
 
 def _onnx_files(folder: Path) -> list[str]:

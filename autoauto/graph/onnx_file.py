@@ -151,15 +151,11 @@ def first_line(error: Exception) -> str:
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     for index, tensor in enumerate(stored_tensors(model)):
         if is_weight(tensor):
-            _drop_values(tensor, index)
+            name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
+            tensor.Clear()
+            tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(index)
+            tensor.dims.extend(dims)
     return model
-
-
-def _drop_values(tensor: onnx.TensorProto, index: int) -> None:
-    name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
-    tensor.Clear()
-    tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(index)
-    tensor.dims.extend(dims)
 
 
 class Weights:
@@ -205,7 +201,10 @@ class Weights:
                 onnx.checker.check_tensor(stored)
                 self._checked.add(key)
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            where = f"data file {_location(stored)!r} beside {self._path}" if is_external else str(self._path)
+            where = str(self._path)
+            if is_external:
+                location = next((entry.value for entry in stored.external_data if entry.key == "location"), "")
+                where = f"data file {location!r} beside {self._path}"
             raise UnreadableModel(
                 f"a model that runs needs the values of its weights, those of {tensor.name!r} cannot be read from "
                 f"{where}: {first_line(error)}"
@@ -254,7 +253,3 @@ def stand_in_weight(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, 
     noise -= np.float32(0.5)
     noise *= np.float32(2.0 * (3.0 / n) ** 0.5)
     return numpy_helper.from_array(noise.astype(dtype, copy=False), name)
-
-
-def _location(stored: onnx.TensorProto) -> str:
-    return next((entry.value for entry in stored.external_data if entry.key == "location"), "")

@@ -132,8 +132,11 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
     _check_names((node.name, node.op_type, node.domain, *node.input, *node.output))
     for attribute in node.attribute:
         _check_attribute(node, attribute)
-    if node.op_type == "Split":
-        _check_split(node)
+    n_outputs = attribute_named(node, "num_outputs") if node.op_type == "Split" else None
+    if n_outputs is not None and n_outputs.i != len(node.output):  # the inference of onnx ends the process there
+        raise UnreadableModel(
+            f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of {n_outputs.i}"
+        )
     if has_bodies(node):
         if node.domain or node.op_type not in CONTROL_FLOW:
             raise UnreadableModel(
@@ -166,15 +169,6 @@ def _check_bodies(node: onnx.NodeProto) -> None:
         fits = fits and all(entry.name for entry in chain(body.input, body.output))
     if not fits:
         raise UnreadableModel(f"the bodies of {node.op_type} {node.name!r} lack the ends that ONNX asks for")
-
-
-def _check_split(node: onnx.NodeProto) -> None:
-    """Refuse a Split that writes more than it makes: the inference of onnx ends the process there."""
-    n_outputs = attribute_named(node, "num_outputs")
-    if n_outputs is not None and n_outputs.i != len(node.output):
-        raise UnreadableModel(
-            f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of {n_outputs.i}"
-        )
 
 
 def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
@@ -256,8 +250,16 @@ def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> lis
     inlined: list[onnx.NodeProto] = []
     for node in nodes:
         taken = decided.get(first_output(node))
+        if taken is None and has_bodies(node):
+            copy = deepcopy(node)
+            for body in bodies(copy):
+                left = used(_inlined(body.node, decided), body.output)
+                del body.node[:]
+                body.node.extend(left)
+            inlined.append(copy)
+            continue
         if taken is None:
-            inlined.append(_with_inlined_bodies(node, decided))
+            inlined.append(node)
             continue
         branch = attribute_named(node, taken)
         assert branch is not None
@@ -267,17 +269,6 @@ def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> lis
             if name:
                 inlined.append(onnx.helper.make_node("Identity", [end.name], [name], name))
     return inlined
-
-
-def _with_inlined_bodies(node: onnx.NodeProto, decided: Mapping[str, str]) -> onnx.NodeProto:
-    if not has_bodies(node):
-        return node
-    copy = deepcopy(node)
-    for body in bodies(copy):
-        left = used(_inlined(body.node, decided), body.output)
-        del body.node[:]
-        body.node.extend(left)
-    return copy
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:

@@ -48,8 +48,8 @@ _MICROSOFT: dict[str, SampleRule] = {
     "QAttention": products.merged_attention(mask=5, past=8),
     "QEmbedLayerNormalization": side_by_side(0, 1, 7),
     "QGemm": products.gemm(0, 3, 6),
-    "QLinearConcat": moves.concat_quantised,
-    "QLinearSoftmax": by_rows.softmax_of_quantised,
+    "QLinearConcat": moves.concat,
+    "QLinearSoftmax": by_rows.softmax,
     "RotaryEmbedding": products.rotated_by_positions,
     "TorchEmbedding": moves.gather_rows(1),
 }

@@ -13,21 +13,18 @@ from autoauto.records.units import Array
 
 
 def concat(step: NodeStep) -> SampleAxis:
-    """Joins along an axis without samples; an operand that all samples share is repeated for each."""
-    return _joined(step, range(len(step.read)))
+    """Joins along an axis without samples; an operand that all samples share is repeated for each.
 
-
-def concat_quantised(step: NodeStep) -> SampleAxis:
-    """QLinearConcat: joins as `concat` does; a scale and a zero point stand behind every part."""
-    shared(step, (index for index in range(len(step.read)) if index % 3 != 2))
-    return _joined(step, range(2, len(step.read), 3))
-
-
-def _joined(step: NodeStep, parts: range) -> SampleAxis:
+    In QLinearConcat a scale and a zero point stand behind every part, and two in front.
+    """
+    parts = set(range(len(step.read)))
+    if step.node.op_type == "QLinearConcat":
+        parts = {index for index in parts if index % 3 == 2}
+    shared(step, set(range(len(step.read))) - parts)
     samples = same(step, step.sample_axes)
     if step.integer("axis", 0) % len(step.output_shape) == samples.axis:
         raise step.refuse("joins along the batch axis")
-    for index in parts:
+    for index in sorted(parts):
         if step.sample_axes[index] is None:
             copy(step, index, samples)
     return samples

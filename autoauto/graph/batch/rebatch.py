@@ -63,10 +63,6 @@ class PlainModel:
             return self.at(1)
         return self._traced(self.model, self.batch.fixed)
 
-    def fixed(self) -> PlainModel:
-        """The model with a batch of one sample that only rules for its operators may change."""
-        return PlainModel(self.at(1).model, self.batch._replace(fixed=1), self.given, self.only_branches)
-
     def _at(self, batch_size: int) -> TracedModel:
         """The model at any batch size; the nodes are the same at each."""
         if not self.batch.axes and batch_size != self.batch.fixed:
@@ -130,7 +126,9 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
         if _takes_two(candidate):
             return candidate
     # Shapes of one batch lie behind the open inputs, so the rules for operators must say what another batch changes.
-    return plain.fixed() if plain.batch.fixed is None else plain
+    if plain.batch.fixed is None:
+        return PlainModel(plain.at(1).model, plain.batch._replace(fixed=1), given, plain.only_branches)
+    return plain
 
 
 def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: OpenAxes) -> OpenAxes:
@@ -213,22 +211,18 @@ def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
         )
         steps.append(step)
         if any(step.sample_axes) and not step.reads_shape:
-            sample_axes.update(zip(node.output, _apply(step), strict=False))
+            rule = RULES.get((node.domain, node.op_type))
+            if rule is None:
+                raise step.refuse("is not known to keep samples apart")
+            after = rule(step)
+            if isinstance(after, SampleAxis):
+                after = (after,) * len(node.output)
+            sample_axes.update(zip(node.output, after, strict=False))
     for entry in model.graph.output:
         samples, value = sample_axes.get(entry.name), values[entry.name]
         if samples and value and value.shape[samples.axis] != batch.fixed * samples.inner:
             raise BadInput(f"the file fixes the batch at {batch.fixed} and output {entry.name!r} interleaves samples")
     return steps
-
-
-def _apply(step: NodeStep) -> tuple[SampleAxis, ...]:
-    rule = RULES.get((step.node.domain, step.node.op_type))
-    if rule is None:
-        raise step.refuse("is not known to keep samples apart")
-    after = rule(step)
-    if isinstance(after, SampleAxis):
-        return (after,) * len(step.node.output)
-    return after
 
 
 def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> onnx.ModelProto:
@@ -243,7 +237,10 @@ def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> 
     for step in steps:
         if step.reads_shape and any(step.sample_axes):
             # Shapes that follow from it are rewritten as literals, so it stays the shape of one batch.
-            store(step.node.output[0], step.known_output)
+            shape = step.written[0]
+            assert shape is not None
+            assert shape.data is not None
+            store(step.node.output[0], shape.data)
             continue
         node = deepcopy(step.node)
         for index, write in step.literals.items():

@@ -24,17 +24,11 @@ def rows(step: NodeStep) -> SampleAxis:
 
 
 def softmax(step: NodeStep) -> SampleAxis:
-    """Normalises one axis; before operator set 13 all axes from there on."""
-    if step.version >= 13:
+    """Normalises one axis; before operator set 13, which QLinearSoftmax names by an attribute, all from there on."""
+    is_quantised = step.node.op_type == "QLinearSoftmax"
+    if (step.integer("opset", 13) if is_quantised else step.version) >= 13:
         return not_along(step, {step.axis(-1)})
-    return not_along(step, range(step.axis(1), len(step.shape())))
-
-
-def softmax_of_quantised(step: NodeStep) -> SampleAxis:
-    """QLinearSoftmax: normalises as `softmax` does in the operator set that an attribute names."""
-    if step.integer("opset", 13) >= 13:
-        return not_along(step, {step.axis(-1)})
-    return not_along(step, range(step.axis(-1), len(step.shape())))
+    return not_along(step, range(step.axis(-1 if is_quantised else 1), len(step.shape())))
 
 
 def layer_norm(step: NodeStep) -> SampleAxis:

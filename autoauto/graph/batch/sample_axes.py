@@ -77,14 +77,6 @@ class NodeStep:
         """The shape of the first output that is not omitted."""
         return next(value.shape for value in self.written if value is not None)
 
-    @property
-    def known_output(self) -> Array:
-        """The elements of the first output, which are constant."""
-        value = self.written[0]
-        assert value is not None
-        assert value.data is not None
-        return value.data
-
     def only(self, index: int = 0) -> SampleAxis:
         """Where the samples lie in input `index`; refuses a node of which not this input alone holds samples."""
         if [position for position, samples in enumerate(self.sample_axes) if samples] != [index]:

@@ -213,7 +213,7 @@ def _text(entry: Mapping[str, Any], key: str) -> str:
 
 
 def _group_size(name: str, entry: Mapping[str, Any], *keys: str) -> int | None:
-    """How many weights have a scale in common, by the first key that there is; None where rows have one, or all have."""
+    """How many weights have a scale in common, by the first key that there is; None where a row or all have."""
     key = next((each for each in keys if each in entry), keys[0])
     size = entry.get(key)
     if size is None or (size == _WHOLE_ROW and isinstance(size, int)):

@@ -77,8 +77,15 @@ def with_batch_axes(inputs: Sequence[Input], firsts: Collection[str]) -> list[In
             axes[index] = each._replace(batch_axis=None)
     alike = {each.dims[each.batch_axis] for each in axes if each.batch_axis is not None}
     for index, each in enumerate(axes):
-        if not each.is_given and each.batch_axis is None:
-            axes[index] = _like_others(each, alike)
+        if each.is_given or each.batch_axis is not None:
+            continue
+        # An open axis is the batch if its name is one that the batch has elsewhere, or it has none and is the only one.
+        for axis in each.open_axes:
+            name = each.dims[axis]
+            is_alike = name in alike if name else len(each.open_axes) == 1
+            if is_alike:
+                axes[index] = each._replace(batch_axis=axis)
+                break
     return axes
 
 
@@ -122,17 +129,6 @@ def check_batch_is_open(inputs: Sequence[Input], firsts: Collection[str], given:
             if len(names) > 1:
                 other = ", or say where the batch lies with --batch-axis INPUT=AXIS"
             raise BadInput(f"{name!r} is the batch axis, its length is --batch-size, got {got}; leave it out{other}")
-
-
-def _like_others(each: Input, names: Collection[Dim]) -> Input:
-    """An input whose batch axis has a name that the batch has elsewhere, or is its only open one and has none."""
-    axes = each.open_axes
-    for axis in axes:
-        name = each.dims[axis]
-        is_alike = name in names if name else len(axes) == 1
-        if is_alike:
-            return each._replace(batch_axis=axis)
-    return each
 
 
 def batches(inputs: Sequence[Input]) -> Iterator[Batch]:

@@ -14,7 +14,6 @@ import ast
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import NamedTuple
 
 import onnx
 
@@ -33,12 +32,8 @@ from autoauto.graph.onnx_file import all_nodes
 from autoauto.records.errors import BadInput, UnreadableModel, did_you_mean
 from autoauto.records.layers import ModelInputs
 
-
-class Reading(NamedTuple):
-    """A model in which all open axes but those of the batch have lengths, and where its batch lies."""
-
-    model: onnx.ModelProto
-    batch: Batch
+Reading = tuple[onnx.ModelProto, Batch]
+"""A model in which all open axes but those of the batch have lengths, and where its batch lies."""
 
 
 def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
@@ -60,7 +55,11 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
         raise open_axes(left, [name for name in map(batch_name, inputs) if name and not says_batch(name)])
     for batch in batches(inputs):
         open_batch = dict(batch.axes) if batch.fixed is None else {}
-        yield Reading(_with_inputs(model, inputs, open_batch), batch._replace(guessed=guessed))
+        copy = deepcopy(model)
+        for entry, each in zip(copy.graph.input, inputs, strict=True):
+            dims = [None if open_batch.get(each.name) == axis else dim for axis, dim in enumerate(each.dims)]
+            entry.type.CopyFrom(onnx.helper.make_tensor_type_proto(entry.type.tensor_type.elem_type, dims))
+        yield copy, batch._replace(guessed=guessed)
 
 
 def _guess(inputs: Sequence[Input]) -> str:
@@ -192,17 +191,17 @@ def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
     >>> _left_out((2, "", 128), (2, 128)), _left_out((1, 64, ""), (64, 160)), _left_out((1, 1, 64), (1, 64))
     ((1, True), (0, True), (0, False))
     """
-    fit = [axis for axis in range(len(dims)) if _fits((*dims[:axis], *dims[axis + 1 :]), lengths)]
+    fit: list[int] = []
+    for axis in range(len(dims)):
+        others = (*dims[:axis], *dims[axis + 1 :])
+        if all(isinstance(dim, str) or dim == length for dim, length in zip(others, lengths, strict=True)):
+            fit.append(axis)
     is_open = [axis for axis in fit if isinstance(dims[axis], str)]
     if is_open:
         return is_open[0], True
     if not fit:  # the message about a length that disagrees follows
         return 0, True
     return fit[0], len(fit) == 1
-
-
-def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
-    return all(isinstance(dim, str) or dim == length for dim, length in zip(dims, lengths, strict=True))
 
 
 def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -214,12 +213,3 @@ def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim,
                 "axis has one length, and one that the file fixes keeps it"
             )
     return tuple(lengths)
-
-
-def _with_inputs(model: onnx.ModelProto, inputs: Sequence[Input], open_batch: Mapping[str, int]) -> onnx.ModelProto:
-    """A copy of a model with the lengths of its inputs, those of open batches aside."""
-    copy = deepcopy(model)
-    for entry, each in zip(copy.graph.input, inputs, strict=True):
-        dims = [None if open_batch.get(each.name) == axis else dim for axis, dim in enumerate(each.dims)]
-        entry.type.CopyFrom(onnx.helper.make_tensor_type_proto(entry.type.tensor_type.elem_type, dims))
-    return copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 import onnx
@@ -11,7 +11,6 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from autoauto.graph.onnx_file import first_line
 from autoauto.graph.shapes.contrib import weight_of_reader
 from autoauto.graph.shapes.rules import SHAPE_RULES
-from autoauto.graph.shapes.shape_rule import ShapeRule
 from autoauto.graph.shapes.values import Value, label
 from autoauto.records.errors import UnreadableModel
 
@@ -40,7 +39,11 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
         operands = [values[name] if name else None for name in node.input]
         if node.op_type == "ReorderInput":  # how many channels it writes is in the weight of what reads them
             operands.append(values.get(weight_of_reader(model, node)))
-        return _by_rule(rule, node, operands)
+        try:
+            outputs = rule(node, operands)
+        except (ValueError, IndexError, AttributeError) as error:
+            raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
+        return {name: helper.make_tensor_type_proto(*kind) for name, kind in zip(node.output, outputs, strict=False)}
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
     if definition is None:
         where = f"domain {node.domain!r}" if node.domain else f"operator set {opset(model)}"
@@ -62,14 +65,6 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
         )
     except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, TypeError) as error:
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
-
-
-def _by_rule(rule: ShapeRule, node: onnx.NodeProto, operands: Sequence[Value | None]) -> dict[str, TypeProto]:
-    try:
-        outputs = rule(node, operands)
-    except (ValueError, IndexError, AttributeError) as error:
-        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
-    return {name: helper.make_tensor_type_proto(*kind) for name, kind in zip(node.output, outputs, strict=False)}
 
 
 def _infer_by_body(

@@ -21,7 +21,7 @@ from autoauto.records.units import Array
 
 Required = tuple[int, Sequence[int | None]]
 """An operand, and the shape that it must have: None is any length. An operand that is left out meets them all."""
-OperandRule = Callable[[onnx.NodeProto, Operands], Iterator[Required]]
+OperandRule = Callable[[onnx.NodeProto, Operands], Iterator[Required] | None]
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _TRY = "try to export the model again"
@@ -34,22 +34,16 @@ def check_operands(node: onnx.NodeProto, operands: Operands) -> None:
     if rule is None or any(value is not None and value.data_dependent for value in operands):
         return
     try:
-        for index, shape in rule(node, operands):
+        for index, shape in rule(node, operands) or ():
             value = given(operands, index)
-            if value is not None and not _agree(value.shape, shape):
-                raise ValueError(f"operand {node.input[index]!r} must be {_said(shape)}, it is {list(value.shape)}")
+            if value is None:
+                continue
+            asked = [length if wanted is None else wanted for length, wanted in zip(value.shape, shape, strict=False)]
+            if len(value.shape) != len(shape) or asked != list(value.shape):
+                said = ", ".join("any" if length is None else str(length) for length in shape)
+                raise ValueError(f"operand {node.input[index]!r} must be [{said}], it is {list(value.shape)}")
     except (ValueError, IndexError) as error:  # an operand that lacks an axis has another shape, too
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {error}; {_TRY}") from error
-
-
-def _agree(shape: Shape, wanted: Sequence[int | None]) -> bool:
-    if len(shape) != len(wanted):
-        return False
-    return all(asked in (None, length) for length, asked in zip(shape, wanted, strict=True))
-
-
-def _said(shape: Sequence[int | None]) -> str:
-    return f"[{', '.join('any' if length is None else str(length) for length in shape)}]"
 
 
 def _refuse_unless_it_broadcasts(node: onnx.NodeProto, operands: Operands, index: int, shape: Shape) -> None:
@@ -120,12 +114,11 @@ def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield 2, (channels,)
 
 
-def per_row(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def per_row(node: onnx.NodeProto, operands: Operands) -> None:
     """LayerNormalization and its kin: scale and bias broadcast to the axes that are normalised."""
     shape = needed(operands, 0).shape
     _refuse_unless_it_broadcasts(node, operands, 1, shape)
     _refuse_unless_it_broadcasts(node, operands, 2, shape)
-    yield from ()
 
 
 def skipped(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -158,7 +151,7 @@ def per_group(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield 2, (channels,)
 
 
-def packed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def packed(node: onnx.NodeProto, operands: Operands) -> None:
     """MatMulNBits: N rows of blocks of a weight, and a scale for every block, in any number of axes."""
     size, bits = count(node, "block_size"), count(node, "bits", 4)
     n_blocks = count(node, "N") * -(-count(node, "K") // size)
@@ -167,7 +160,6 @@ def packed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         shape = needed(operands, index).shape
         if int(np.prod(shape)) != n_elements:
             raise ValueError(f"operand {node.input[index]!r} must have {n_elements} elements, it is {list(shape)}")
-    yield from ()
 
 
 def embedded(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -190,21 +182,19 @@ def reversed_in_part(node: onnx.NodeProto, operands: Operands) -> Iterator[Requi
     yield 1, needed(operands, 0).shape[axis : axis + 1]
 
 
-def along_axis(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def along_axis(node: onnx.NodeProto, operands: Operands) -> None:
     """LpNormalization: along an axis that there is."""
     axis_of(node, "axis", -1, needed(operands, 0).shape)
-    yield from ()
 
 
-def along_axes(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def along_axes(node: onnx.NodeProto, operands: Operands) -> None:
     """MeanVarianceNormalization: along axes that there are."""
     n_axes, axes = len(needed(operands, 0).shape), integers(node, "axes")
     if any(not -n_axes <= axis < n_axes for axis in axes):
         raise ValueError(f"axes must be of {list(needed(operands, 0).shape)}, they are {list(axes)}")
-    yield from ()
 
 
-def compressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def compressed(node: onnx.NodeProto, operands: Operands) -> None:
     """Compress: a condition that is not longer than its axis, or than all elements."""
     shape, n_conditions = needed(operands, 0).shape, needed(operands, 1).shape[0]
     length = int(np.prod(shape))
@@ -212,15 +202,13 @@ def compressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         length = shape[axis_of(node, "axis", None, shape)]
     if n_conditions > length:
         raise ValueError(f"a condition must not be longer than its axis of {length}, it has {n_conditions}")
-    yield from ()
 
 
-def folded(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def folded(node: onnx.NodeProto, operands: Operands) -> None:
     """Col2Im: the elements of whole blocks."""
     channels, block = needed(operands, 0).shape[1], needed(operands, 2).data
     if block is not None and channels % int(np.prod(block)):
         raise ValueError(f"the second axis must have whole blocks of {block.tolist()}, it has a length of {channels}")
-    yield from ()
 
 
 def joined(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -229,7 +217,7 @@ def joined(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         yield index, (*needed(operands, index).shape[:-1], n_features)
 
 
-def scaled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def scaled(node: onnx.NodeProto, operands: Operands) -> None:
     """Scaler: one number, or one for every feature."""
     n_features = needed(operands, 0).shape[-1]
     for name in ("offset", "scale"):
@@ -237,17 +225,15 @@ def scaled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         n_given = 0 if attribute is None else len(attribute.floats)
         if n_given not in (0, 1, n_features):
             raise ValueError(f"attribute {name!r} must have a number for each of {n_features} features, got {n_given}")
-    yield from ()
 
 
-def linear(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def linear(node: onnx.NodeProto, operands: Operands) -> None:
     """LinearRegressor: a coefficient for every feature and target."""
     n_targets, n_features = count(node, "targets", 1), needed(operands, 0).shape[-1]
     attribute = attribute_named(node, "coefficients")
     n_given = 0 if attribute is None else len(attribute.floats)
     if n_given != n_targets * n_features:
         raise ValueError(f"{n_targets} targets of {n_features} features need as many coefficients, got {n_given}")
-    yield from ()
 
 
 def attention_of_one(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -299,7 +285,7 @@ def attention(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         yield 2, (queries[0], keys[1], None)
 
 
-def gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def gemm(node: onnx.NodeProto, operands: Operands) -> None:
     """Gemm: two matrices that are summed over one axis, and a term that broadcasts to their product."""
     left, right = needed(operands, 0).shape, needed(operands, 1).shape
     if integer(node, "transA", 0):
@@ -309,15 +295,13 @@ def gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     if left[1] != right[0]:
         raise ValueError(f"the axes to sum over must be equal, {left[1]} is not {right[0]}")
     _refuse_unless_it_broadcasts(node, operands, 2, (left[0], right[1]))
-    yield from ()
 
 
-def slope(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def slope(node: onnx.NodeProto, operands: Operands) -> None:
     """PRelu: a slope that broadcasts to the operand; before operator set 7 one of every channel."""
     shape, slopes = needed(operands, 0).shape, needed(operands, 1).shape
     if slopes != shape[1:2]:
         _refuse_unless_it_broadcasts(node, operands, 1, shape)
-    yield from ()
 
 
 def recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -362,11 +346,10 @@ def quantised(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield 2, scales
 
 
-def gathered(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def gathered(node: onnx.NodeProto, operands: Operands) -> None:
     """Gather: indices of an axis."""
     shape = needed(operands, 0).shape
     _check_indices(node, operands, shape[axis_of(node, "axis", 0, shape)])
-    yield from ()
 
 
 def gathered_by_element(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -393,10 +376,9 @@ def gathered_by_point(node: onnx.NodeProto, operands: Operands) -> Iterator[Requ
     _check_indices(node, operands, np.array(shape[n_samples : n_samples + depth]))
 
 
-def selected(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def selected(node: onnx.NodeProto, operands: Operands) -> None:
     """ArrayFeatureExtractor: indices of the last axis."""
     _check_indices(node, operands, needed(operands, 0).shape[-1])
-    yield from ()
 
 
 def _check_indices(node: onnx.NodeProto, operands: Operands, lengths: int | Array) -> None:
@@ -411,9 +393,7 @@ def _check_indices(node: onnx.NodeProto, operands: Operands, lengths: int | Arra
         raise ValueError(f"indices {node.input[1]!r} must lie in an axis of length {said}, one is {wrong[0]}")
 
 
-def resized(
-    node: onnx.NodeProto, operands: Operands, scales: int | None = 2, sizes: int | None = None
-) -> Iterator[Required]:
+def resized(node: onnx.NodeProto, operands: Operands, scales: int | None = 2, sizes: int | None = None) -> None:
     """Resize and Upsample: every axis is made longer or shorter, none is removed."""
     listed = attribute_named(node, "scales")
     factors: list[float] = [] if listed is None else list(listed.floats)
@@ -425,7 +405,6 @@ def resized(
         return
     if any(not factor > 0 for factor in factors):
         raise ValueError(f"scales and sizes must be above 0, they are {factors}")
-    yield from ()
 
 
 def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -433,7 +412,7 @@ def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Req
     return resized(node, operands, 1) if len(operands) == 2 else resized(node, operands, 2, 3)
 
 
-def split(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def split(node: onnx.NodeProto, operands: Operands) -> None:
     """Split: parts of lengths of 0 or more; onnx looks at their sum only."""
     lengths = list(integers(node, "split"))
     value = given(operands, 1)
@@ -441,29 +420,25 @@ def split(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         lengths = value.data.reshape(-1).tolist()
     if any(length < 0 for length in lengths):
         raise ValueError(f"the parts must have lengths of 0 or more, they are {lengths}")
-    yield from ()
 
 
-def turned(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def turned(node: onnx.NodeProto, operands: Operands) -> None:
     """Transpose: every axis once."""
     shape, permutation = needed(operands, 0).shape, integers(node, "perm")
     if permutation and sorted(permutation) != [*range(len(shape))]:
         raise ValueError(f"perm must have every axis of {list(shape)} once, it is {list(permutation)}")
-    yield from ()
 
 
-def accumulated(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def accumulated(node: onnx.NodeProto, operands: Operands) -> None:
     """CumSum: along an axis that there is."""
     shape, axis = needed(operands, 0).shape, needed(operands, 1)
     if axis.data is not None and axis.data.size == 1 and not -len(shape) <= int(axis.data.reshape(-1)[0]) < len(shape):
         raise ValueError(f"axis {axis.data.reshape(-1)[0]} is none of {list(shape)}")
-    yield from ()
 
 
-def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> None:
     """LRN: over one channel or more."""
     count(node, "size")
-    yield from ()
 
 
 def rotated(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:

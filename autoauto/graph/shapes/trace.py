@@ -75,7 +75,13 @@ def _outputs(
     """Values of the outputs that are read; definitions of old operators leave the shapes of others open."""
     read = [values[name] for name in node.input if name]
     if node.op_type in READS_SHAPE:
-        return {node.output[0]: _read_shape(node, read[0])}
+        shape = read[0].shape
+        if node.op_type == "Size":
+            data = np.array(prod(shape), np.int64)
+        else:  # with the start and end of operator set 15
+            data = np.array(shape[integer(node, "start", 0) : integer(node, "end", len(shape))], np.int64)
+        # The shape of an upper bound is no constant.
+        return {node.output[0]: Value(TensorProto.INT64, data.shape, data, not read[0].data_dependent)}
     operands = [values[name] if name else None for name in node.input]
     check_windows(node, operands)
     types = infer_types(model, node, values)
@@ -130,16 +136,6 @@ def _bounded(
     return bounded
 
 
-def _read_shape(node: onnx.NodeProto, value: Value) -> Value:
-    """Evaluate Shape (with the start and end of operator set 15) or Size; of an upper bound it is no constant."""
-    if node.op_type == "Size":
-        data = np.array(prod(value.shape), np.int64)
-    else:
-        start, end = integer(node, "start", 0), integer(node, "end", len(value.shape))
-        data = np.array(value.shape[start:end], np.int64)
-    return Value(TensorProto.INT64, data.shape, data, not value.data_dependent)
-
-
 def _is_few(types: Mapping[str, TypeProto]) -> bool:
     """Whether outputs are small; an axis whose length is not known yet follows from small data."""
     for kind in types.values():
@@ -172,10 +168,9 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str,
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:
     """Refuse a contradiction that onnx's inference accepts: two counts of the same elements that differ."""
-    if node.op_type in ("DepthToSpace", "SpaceToDepth", "Reshape"):
-        count, other = prod(read[0].shape), prod(written[node.output[0]].shape)
-    else:
+    if node.op_type not in ("DepthToSpace", "SpaceToDepth", "Reshape"):
         return
+    count, other = prod(read[0].shape), prod(written[node.output[0]].shape)
     if count != other:
         shapes = " and ".join(str(list(value.shape)) for value in [*read, *written.values()])
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {count} is not {other} in {shapes}")
