@@ -278,7 +278,6 @@ def _small(deployment: Deployment, folder: Path) -> Deployment | None:
 
 
 def _check_stages(deployment: Deployment, folder: Path, temporary: Path, n: int) -> Iterator[Check]:
-    """Run n micro-batches, and compare with the whole model."""
     n, inputs = examples(deployment, n)
     expected = _whole_outputs(deployment, inputs, temporary)
     try:
@@ -290,7 +289,6 @@ def _check_stages(deployment: Deployment, folder: Path, temporary: Path, n: int)
 
 
 def _check_first_samples(deployment: Deployment, small: Deployment, folder: Path, temporary: Path) -> Iterator[Check]:
-    """Run a micro-batch of the plan, and compare the outputs of its first samples with those of the whole model."""
     n_first, n_samples = small.knobs.batch_size, deployment.knobs.batch_size
     _, inputs = examples(deployment, 1)
     of_inputs, of_outputs = model_ends(deployment)

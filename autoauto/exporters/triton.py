@@ -94,15 +94,10 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 class Batching(NamedTuple):
-    """Limits of the number of samples of a request.
+    """Limits of the number of samples of a request."""
 
-    Attributes:
-        max_batch_size: of all models; 0 where the batch size is a fixed dimension.
-        joins: whether Triton may join requests to one batch, since no sample changes another.
-    """
-
-    max_batch_size: int = 0
-    joins: bool = False
+    max_batch_size: int = 0  # of all models; 0 where the batch size is a fixed dimension
+    joins: bool = False  # whether Triton may join requests to one batch, since no sample changes another
 
 
 def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Sequence[Path]) -> Batching:
@@ -240,7 +235,6 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
 def _check_one_sample(
     deployment: Deployment, folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array]
 ) -> Iterator[Check]:
-    """Run a request of one sample; where Triton joins requests, a sample gets what it gets alone."""
     alone = {name: array[:1] for name, array in inputs.items()}
     outputs = _run(folder, steps, alone)
     whole = replace(deployment, knobs=replace(deployment.knobs, batch_size=1))

@@ -30,8 +30,7 @@ def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) ->
         _batch_axes(model, known),
         _states(known, graph),
         _control_flow(known),
-        _upper_bounds(known),
-        _empty(known),
+        _unusual_shapes(known),
         _ends(model, known),
     )
     return tuple(chain.from_iterable(every))
@@ -109,25 +108,22 @@ def _ends(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
         yield f"{_some(gone)} is no tensor and is left to the caller, who gets {instead}"
 
 
-def _upper_bounds(known: ModelFacts) -> Iterator[str]:
+def _unusual_shapes(known: ModelFacts) -> Iterator[str]:
     bounds = {name for name, fact in known.facts.items() if fact.data_dependent}
-    first: list[str] = []
-    for node in all_nodes(known.model.graph):
-        if bounds.isdisjoint(node.input):
-            first += [f"{name!r} {list(known.facts[name].shape)}" for name in node.output if name in bounds]
-    if first:
-        yield f"upper bounds of lengths that depend on data, of one sample: {_some(first)}"
-
-
-def _empty(known: ModelFacts) -> Iterator[str]:
     empty = {name for name, fact in known.facts.items() if 0 in fact.shape and not fact.constant}
-    first: list[str] = []
+    first_bounds: list[str] = []
+    first_empty: list[str] = []
     for node in all_nodes(known.model.graph):
-        if empty.isdisjoint(node.input):
-            names = [name for name in node.output if name in empty]
-            first += [f"{name!r} {list(known.facts[name].shape)} of {label(node)}" for name in names]
-    if first:
-        yield f"tensors without elements: {_some(first)}"
+        # Tensors that follow from others of this kind are not named.
+        for name in node.output:
+            if name in bounds and bounds.isdisjoint(node.input):
+                first_bounds.append(f"{name!r} {list(known.facts[name].shape)}")
+            if name in empty and empty.isdisjoint(node.input):
+                first_empty.append(f"{name!r} {list(known.facts[name].shape)} of {label(node)}")
+    if first_bounds:
+        yield f"upper bounds of lengths that depend on data, of one sample: {_some(first_bounds)}"
+    if first_empty:
+        yield f"tensors without elements: {_some(first_empty)}"
 
 
 def _some(names: list[str]) -> str:

@@ -142,7 +142,6 @@ class OnnxSource(Source):
 
 
 def _read(graph: LayerGraph, layers: LayerRange) -> set[str]:
-    """Names of the tensors that layers read, weights aside."""
     names: set[str] = set()
     for layer in graph.layers[slice(*layers)]:
         names.update(graph.tensors[index].name for index in layer.inputs)

@@ -15,18 +15,12 @@ MAX_NODES, MAX_BYTES, MAX_NESTED, MAX_CALLS = 20_000, 2**28, 20, 100
 
 
 class _Size(NamedTuple):
-    """The size of a graph or function once the functions that it calls are inlined.
+    """The size of a graph or function once the functions that it calls are inlined."""
 
-    Attributes:
-        n_nodes, n_bytes: of nodes, those in bodies included.
-        n_nested: how many bodies lie in each other.
-        n_calls: how many functions call each other, one after the other.
-    """
-
-    n_nodes: int
-    n_bytes: int
-    n_nested: int
-    n_calls: int
+    n_nodes: int  # of nodes, those in bodies included
+    n_bytes: int  # of nodes, those in bodies included
+    n_nested: int  # how many bodies lie in each other
+    n_calls: int  # how many functions call each other, one after the other
 
 
 _COUNTABLE = 10**15

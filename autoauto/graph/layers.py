@@ -39,8 +39,6 @@ _MATRIX_READERS = frozenset(_MATRIX_READER_NAMES.split())
 
 
 class _Reading(NamedTuple):
-    """A node that computes, with the roots it reads and the tensors it writes."""
-
     node: onnx.NodeProto
     version: int
     inputs: tuple[str, ...]
@@ -181,7 +179,6 @@ def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, i
 
 
 def _bodies(node: onnx.NodeProto, known: ModelFacts) -> tuple[Body, ...]:
-    """The bodies of a node that may run and compute something, as graphs of their own."""
     if not has_bodies(node):
         return ()
     n_runs, runs_per_sample = 1, False

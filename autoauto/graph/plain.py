@@ -90,7 +90,6 @@ def check_shape(shape: Sequence[int], what: str) -> None:
 
 
 def _check_head(model: onnx.ModelProto) -> None:
-    """Refuse versions that onnx cannot hold, and inputs and outputs of a model without a valid name."""
     versions = [model.ir_version]
     versions += [entry.version for entry in model.opset_import]
     for version in versions:
@@ -153,7 +152,6 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
 
 
 def _check_bodies(node: onnx.NodeProto) -> None:
-    """Refuse control flow whose bodies have not the inputs and outputs that ONNX asks for."""
     held = {entry.name: entry.g for entry in node.attribute if entry.type == onnx.AttributeProto.GRAPH}
     sequences = attribute_named(node, "num_scan_inputs")
     n_sequences = 1 if sequences is None else int(sequences.i)
@@ -187,7 +185,6 @@ def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> No
 
 
 def _without_constants(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes of a graph without its Constant nodes, and its initializers with the values of the Constant nodes."""
     nodes = []
     constants = list(graph.initializer)
     for node in graph.node:
@@ -272,7 +269,6 @@ def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> lis
 
 
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of a node that reads and writes tensors by new names, in its bodies as well."""
     copy = deepcopy(node)
     copy.input[:] = [names.get(name, name) for name in node.input]
     copy.output[:] = [names.get(name, name) for name in node.output]

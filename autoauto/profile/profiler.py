@@ -132,13 +132,11 @@ class Profiler:
         return {variant: interpolate(alone[0][variant], alone[1][variant], share) for variant in variants.first}
 
     def _named(self, options: CompileOptions) -> _Named:
-        """Options with the keys by which results with them are found; the same for every variant."""
         return self._names.of(options, lambda: _Named.of(options, self._target, self._device))
 
     def _layers(
         self, variants: Variants, options: CompileOptions, alone: dict[str, LayerProfile]
     ) -> tuple[LayerProfile, ...]:
-        """All layers in their model; the same objects as before if the layers alone are the same."""
         known = self._in_model.of(self._named(options).any_bound, list)
         for known_alone, layers in known:
             if all(profile is known_alone[variant] for variant, profile in alone.items()):

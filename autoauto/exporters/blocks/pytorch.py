@@ -79,7 +79,6 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
 
 
 def _modules(blocks: StageBlocks) -> list[str]:
-    """The modules of a stage: those beside the first block, the blocks, those beside the last."""
     modules = list(blocks[0].others)
     modules += [block.module for block in blocks]
     if len(blocks) > 1:

@@ -19,19 +19,12 @@ MATRICES_OF_A_HEAD = 3
 
 
 class Tower(NamedTuple):
-    """A list of blocks beside `LayerGraph.blocks`.
+    """A list of blocks beside `LayerGraph.blocks`."""
 
-    Attributes:
-        name: its blocks in words.
-        layers: the numbers of its layers in the graph.
-        is_before: True if it lies before the blocks of the graph.
-        reaches_far: True if a block of the graph after the first one reads its outputs, as cross-attention does.
-    """
-
-    name: str
-    layers: tuple[int, ...]
-    is_before: bool
-    reaches_far: bool
+    name: str  # its blocks in words
+    layers: tuple[int, ...]  # the numbers of its layers in the graph
+    is_before: bool  # True if it lies before the blocks of the graph
+    reaches_far: bool  # True if a block of the graph after the first one reads its outputs, as cross-attention does
 
 
 def list_name(blocks: Sequence[Block]) -> str:

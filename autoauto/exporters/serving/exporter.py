@@ -75,7 +75,6 @@ def _notes(engine: Engine) -> str:
 
 
 def _replica_lines(deployment: Deployment, engine: Engine) -> str:
-    """The lines of README on the replicas: a table, and the requests that were modelled."""
     every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
     table = ["| replica | machine | GPUs | port | blocks of stages |", "|---|---|---|---|---|"]
     for process in every:
@@ -118,7 +117,6 @@ def _workload_lines(model: DecoderModel) -> str:
 
 
 def _starts(every: tuple[ServedProcess, ...]) -> str:
-    """The lines of README on what each command starts, and on which machine."""
     machines = {each.part.machine for each in every}
     if len(machines) == 1:
         text = "Each of the three lines starts all replicas: the scripts, Docker Compose, or Kubernetes."

@@ -23,23 +23,14 @@ FIRST_PORT = 8000
 
 
 class ServedReplica(NamedTuple):
-    """A replica: a process of an engine on every machine that it has GPUs of, mostly one.
+    """A replica: a process of an engine on every machine that it has GPUs of, mostly one."""
 
-    Attributes:
-        number: of the replica.
-        plan: which of the plans of a `Plan` it has.
-        parts: its GPUs, machine after machine in the order of the stages.
-        port: on which its first machine answers.
-        blocks: of every stage; the first stage has the embedding, too, the last one norm and head.
-        is_prefill: True if it computes prompts for all others.
-    """
-
-    number: int
-    plan: int
-    parts: tuple[NodeGpus, ...]
-    port: int
-    blocks: tuple[int, ...]
-    is_prefill: bool = False
+    number: int  # of the replica
+    plan: int  # which of the plans of a `Plan` it has
+    parts: tuple[NodeGpus, ...]  # its GPUs, machine after machine in the order of the stages
+    port: int  # on which its first machine answers
+    blocks: tuple[int, ...]  # of every stage; the first stage has the embedding, too, the last one norm and head
+    is_prefill: bool = False  # True if it computes prompts for all others
 
     @property
     def name(self) -> str:

@@ -1,6 +1,6 @@
 """Helpers of rules: the axis on which the operands of a node hold the samples, and refusals of a node that mixes them.
 
-They are for the rules in `rows.py`, `moves.py`, `products.py` and `contrib.py`.
+They are for the rules in `rows.py`, `moves.py` and `products.py`.
 """
 
 from __future__ import annotations

@@ -132,7 +132,6 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
 
 
 def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: OpenAxes) -> OpenAxes:
-    """The error of axes without lengths, with the first lengths to try at which shapes follow."""
     reason = ""
     for offer, texts in enumerate(error.offers):
         with_offer = replace(given, shapes=(*given.shapes, *read_model_inputs(texts).shapes))
@@ -142,8 +141,8 @@ def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: Op
         except BadInput as failure:
             reason = reason or str(failure)
             continue
-        return error.with_offer(offer)
-    return error.with_offer(None, reason)
+        return OpenAxes(error.message, error.offers, error.counts, offer)
+    return OpenAxes(error.message, error.offers, error.counts, None, reason)
 
 
 def _takes_two(plain: PlainModel) -> bool:
@@ -226,7 +225,6 @@ def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
 
 
 def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> onnx.ModelProto:
-    """Write the shapes for `batch_size` samples into the nodes of a plain model."""
     nodes: list[onnx.NodeProto] = []
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
 

@@ -166,44 +166,36 @@ def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _Sto
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise UnreadableModel(f"general.architecture must be a text, got {architecture!r:.40} in {path}")
-    entries = _Entries(path, architecture, metadata)
-    hidden_size, n_heads = entries.count("embedding_length"), entries.count("attention.head_count")
+
+    def count(key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
+        """A whole number; where blocks differ, the largest of all."""
+        name = f"{architecture}.{key}"
+        value = metadata.get(name, default)
+        if isinstance(value, _Listed) and value.items:
+            value = max(value.items)
+        return whole_number(value, name, path, most, minimum)
+
+    hidden_size, n_heads = count("embedding_length"), count("attention.head_count")
     embedding = tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise UnreadableModel(f"a decoder has the matrix token_embd.weight, {path} has none; give one that makes text")
-    n_experts = entries.count("expert_count", default=0, minimum=0)
-    width = entries.count("feed_forward_length", default=entries.count("expert_feed_forward_length", default=1))
+    n_experts = count("expert_count", default=0, minimum=0)
+    width = count("feed_forward_length", default=count("expert_feed_forward_length", default=1))
     experts = None
     if n_experts:
-        of_expert = entries.count("expert_feed_forward_length", default=width)
-        experts = Experts(n_experts, entries.count("expert_used_count", most=n_experts), of_expert)
+        of_expert = count("expert_feed_forward_length", default=width)
+        experts = Experts(n_experts, count("expert_used_count", most=n_experts), of_expert)
     return Decoder(
         name=path.stem,
         architecture=architecture,
         hidden_size=hidden_size,
-        n_layers=entries.count("block_count", most=MAX_LAYERS),
+        n_layers=count("block_count", most=MAX_LAYERS),
         n_heads=n_heads,
-        n_kv_heads=entries.count("attention.head_count_kv", default=n_heads, most=n_heads),
-        head_size=entries.count("attention.key_length", default=max(hidden_size // n_heads, 1)),
+        n_kv_heads=count("attention.head_count_kv", default=n_heads, most=n_heads),
+        head_size=count("attention.key_length", default=max(hidden_size // n_heads, 1)),
         intermediate_size=width,
         vocabulary_size=embedding.shape[1],
         is_tied="output.weight" not in tensors,
-        checkpoint=Checkpoint(max_length=entries.count("context_length")),
+        checkpoint=Checkpoint(max_length=count("context_length")),
         experts=experts,
     )
-
-
-class _Entries(NamedTuple):
-    """The numbers of an architecture."""
-
-    path: Path
-    architecture: str
-    metadata: Mapping[str, Any]
-
-    def count(self, key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
-        """A whole number; where blocks differ, the largest of all."""
-        name = f"{self.architecture}.{key}"
-        value = self.metadata.get(name, default)
-        if isinstance(value, _Listed) and value.items:
-            value = max(value.items)
-        return whole_number(value, name, self.path, most, minimum)

@@ -66,23 +66,21 @@ def _bundled(given: str) -> Decoder:
         by_config = {_same_config(each): each for each in known}
         name = by_config.get(_same_config(given), given)
     if name not in known:
-        hint = did_you_mean(name, known, _other_model(name))
+        other = "give the folder of the model"
+        if name in builtin_models() or name.endswith(".onnx"):
+            other = "an ONNX model runs on --cluster c600 or --cluster cpu"
+        elif _HUB_NAME.fullmatch(name):
+            own_folder = name.rpartition("/")[2]
+            file = f"{own_folder}/{CONFIG_FILE}"
+            fetched = f"curl -fL --create-dirs -o {file} {_HUB}{name}/resolve/main/{CONFIG_FILE}"
+            other = f"try {fetched}, then give ./{own_folder}"
+        hint = did_you_mean(name, known, other)
         raise UnreadableModel(f"a decoder is a folder with {CONFIG_FILE} or a bundled name, got {name!r:.80}; {hint}")
     if name in own or folder is None:
         return _decoder(name, own[name], {})
     stem = folder / "model_configs" / name.replace("/", "--")
     config = _read(stem.with_name(f"{stem.name}_{CONFIG_FILE}"))
     return _decoder(name, config, _quantisation(stem.with_name(f"{stem.name}_{QUANTISATION_FILE}")))
-
-
-def _other_model(name: str) -> str:
-    if name in builtin_models() or name.endswith(".onnx"):
-        return "an ONNX model runs on --cluster c600 or --cluster cpu"
-    if _HUB_NAME.fullmatch(name):
-        folder = name.rpartition("/")[2]
-        file = f"{folder}/{CONFIG_FILE}"
-        return f"try curl -fL --create-dirs -o {file} {_HUB}{name}/resolve/main/{CONFIG_FILE}, then give ./{folder}"
-    return "give the folder of the model"
 
 
 def _same_config(name: str) -> str:
@@ -110,7 +108,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _quantisation(path: Path) -> Mapping[str, Any]:
-    """The content of NVIDIA's file beside a config; empty where there is none."""
     if not path.is_file():
         return {}
     entry = _read(path).get("quantization")

@@ -115,7 +115,7 @@ class ModuleNames:
             if isinstance(each, str) and each:
                 texts += _unfused(each)
         for text in texts:
-            if _is_pattern(text):
+            if text.startswith("re:") or any(sign in text for sign in "*?[(^$\\"):
                 self._patterns += _patterns(text, where)
             else:
                 self._literals.add(text.strip("."))
@@ -125,12 +125,12 @@ class ModuleNames:
 
     def has(self, names: Iterable[str]) -> bool:
         """True if the list has a module that is called by any of these names."""
-        return any(self._has(name) for name in names)
-
-    def _has(self, name: str) -> bool:
-        if self._literals and not self._literals.isdisjoint(_parts(name)):
-            return True
-        return any(text in name for text in self._loose) or any(pattern.match(name) for pattern in self._patterns)
+        for name in names:
+            if self._literals and not self._literals.isdisjoint(_parts(name)):
+                return True
+            if any(text in name for text in self._loose) or any(pattern.match(name) for pattern in self._patterns):
+                return True
+        return False
 
     def experts(self) -> Iterator[int]:
         """Numbers of experts that are named."""
@@ -161,10 +161,6 @@ def _parts(name: str) -> Iterator[str]:
     for start in range(len(words)):
         for stop in range(start + 1, len(words) + 1):
             yield ".".join(words[start:stop])
-
-
-def _is_pattern(text: str) -> bool:
-    return text.startswith("re:") or any(sign in text for sign in "*?[(^$\\")
 
 
 def _patterns(text: str, where: str) -> list[re.Pattern[str]]:

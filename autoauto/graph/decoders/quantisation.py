@@ -74,7 +74,9 @@ def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> d
     if isinstance(kind.feed_forward, Experts):
         # Experts that no rule names have one format: the first and the last one stand for them.
         n_experts = kind.feed_forward.n_experts
-        numbers = {0, n_experts - 1, *rules.named_experts(n_experts)}
+        numbers = {0, n_experts - 1}
+        for rule, _ in rules.rules:
+            numbers.update(number for number in rule.experts() if number < n_experts)
     parts = shards_of(decoder.architecture, kind, sorted(numbers))
     stored = {part: _format_of(decoder, layer, modules, rules) for part, modules in parts.items()}
     for part, each in stored.items():
@@ -157,12 +159,6 @@ class _Rules(NamedTuple):
 
     def of(self, names: Sequence[str]) -> PartFormat:
         return next((stored for rule, stored in self.rules if rule.has(names)), self.default)
-
-    def named_experts(self, n_experts: int) -> set[int]:
-        numbers: set[int] = set()
-        for rule, _ in self.rules:
-            numbers.update(rule.experts())
-        return {number for number in numbers if number < n_experts}
 
 
 def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:

@@ -19,17 +19,11 @@ _OFTEN_BATCH = re.compile(r"[bn]|bs|n(um)?_?(samples|examples|images|graphs)", r
 
 
 class Batch(NamedTuple):
-    """The batch axes of the inputs of a file, and the batch size where the file fixes it.
+    """The batch axes of the inputs of a file, and the batch size where the file fixes it."""
 
-    Attributes:
-        axes: the inputs that hold samples, with the axis along which they lie.
-        fixed: how many samples the file fixes, None when it leaves them open.
-        guessed: what to try instead where nothing but its being open and first speaks for the axis.
-    """
-
-    axes: tuple[tuple[str, int], ...]
-    fixed: int | None
-    guessed: str = ""
+    axes: tuple[tuple[str, int], ...]  # the inputs that hold samples, with the axis along which they lie
+    fixed: int | None  # how many samples the file fixes, None when it leaves them open
+    guessed: str = ""  # what to try instead where nothing but its being open and first speaks for the axis
 
 
 def says_batch(name: str) -> bool:

@@ -66,10 +66,6 @@ class OpenAxes(BadInput):
         super().__init__(f"{message}{what}; {end}")
         self.message, self.offers, self.counts, self.offer, self.reason = message, offers, counts, offer, reason
 
-    def with_offer(self, offer: int | None, reason: str = "") -> OpenAxes:
-        """The error with other lengths to try, or none and a reason."""
-        return OpenAxes(self.message, self.offers, self.counts, offer, reason)
-
     def __reduce__(self) -> tuple[type[OpenAxes], tuple[object, ...]]:
         """Pickle all arguments."""
         return OpenAxes, (self.message, self.offers, self.counts, self.offer, self.reason)

@@ -118,7 +118,6 @@ def _offer(word: str, known: Iterable[str]) -> str:
 
 
 def _with_lengths(each: Input, given: ModelInputs) -> Input:
-    """An input with the lengths that were given for its axes, by their names and by the input's."""
     by_name = {name: lengths[0] for name, lengths in given.shapes if len(lengths) == 1}
     axes = dict(given.batch_axes)
     dims = tuple(_length(dim, by_name) for dim in each.dims)

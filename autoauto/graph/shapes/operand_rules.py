@@ -105,15 +105,6 @@ def deformed_convolution(node: onnx.NodeProto, operands: Operands) -> Iterator[R
     yield 4, (first[0], n_elements, *(None,) * len(kernel))
 
 
-def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """InstanceNormalization and GroupNormalization: a scale and a bias for every channel, in equal groups."""
-    channels = needed(operands, 0).shape[1]
-    if channels % count(node, "num_groups", 1):
-        raise ValueError(f"{channels} channels must fall into {count(node, 'num_groups')} equal groups")
-    yield 1, (channels,)
-    yield 2, (channels,)
-
-
 def per_row(node: onnx.NodeProto, operands: Operands) -> None:
     """LayerNormalization and its kin: scale and bias broadcast to the axes that are normalised."""
     shape = needed(operands, 0).shape
@@ -141,10 +132,13 @@ def biased_product(node: onnx.NodeProto, operands: Operands) -> Iterator[Require
     yield 2, needed(operands, 1).shape[-1:]
 
 
-def per_group(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """GroupNorm and SkipGroupNorm: a scale and a bias for every channel, in equal groups."""
+def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+    """Normalisations: a scale and a bias for every channel, in equal groups."""
     shape = needed(operands, 0).shape
-    channels, groups = shape[-1] if integer(node, "channels_last", 1) else shape[1], count(node, "groups")
+    if node.domain:  # GroupNorm and SkipGroupNorm of ONNX Runtime
+        channels, groups = shape[-1] if integer(node, "channels_last", 1) else shape[1], count(node, "groups")
+    else:
+        channels, groups = shape[1], count(node, "num_groups", 1)
     if channels % groups:
         raise ValueError(f"{channels} channels must fall into {groups} equal groups")
     yield 1, (channels,)
@@ -346,10 +340,10 @@ def quantised(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield 2, scales
 
 
-def gathered(node: onnx.NodeProto, operands: Operands) -> None:
-    """Gather: indices of an axis."""
+def gathered(node: onnx.NodeProto, operands: Operands, axis: int = 0) -> None:
+    """Gather and ArrayFeatureExtractor: indices of an axis."""
     shape = needed(operands, 0).shape
-    _check_indices(node, operands, shape[axis_of(node, "axis", 0, shape)])
+    _check_indices(node, operands, shape[axis_of(node, "axis", axis, shape)])
 
 
 def gathered_by_element(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -374,11 +368,6 @@ def gathered_by_point(node: onnx.NodeProto, operands: Operands) -> Iterator[Requ
     # Operand 2 of ScatterND has what is written at the positions.
     yield 2, (*indices[:-1], *shape[depth:])
     _check_indices(node, operands, np.array(shape[n_samples : n_samples + depth]))
-
-
-def selected(node: onnx.NodeProto, operands: Operands) -> None:
-    """ArrayFeatureExtractor: indices of the last axis."""
-    _check_indices(node, operands, needed(operands, 0).shape[-1])
 
 
 def _check_indices(node: onnx.NodeProto, operands: Operands, lengths: int | Array) -> None:
@@ -407,9 +396,12 @@ def resized(node: onnx.NodeProto, operands: Operands, scales: int | None = 2, si
         raise ValueError(f"scales and sizes must be above 0, they are {factors}")
 
 
-def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> None:
     """Resize: (X, scales) in operator set 10, (X, roi, scales, sizes) afterwards."""
-    return resized(node, operands, 1) if len(operands) == 2 else resized(node, operands, 2, 3)
+    if len(operands) == 2:
+        resized(node, operands, 1)
+    else:
+        resized(node, operands, 2, 3)
 
 
 def split(node: onnx.NodeProto, operands: Operands) -> None:
@@ -516,7 +508,7 @@ _CONTRIB: dict[str, OperandRule] = {
     "FusedGemm": gemm,
     "GatherND": gathered_by_point,
     "GemmFastGelu": biased_product,
-    "GroupNorm": per_group,
+    "GroupNorm": per_channel,
     "GroupQueryAttention": multi_head,
     "MatMulNBits": packed,
     "MultiHeadAttention": multi_head,
@@ -524,12 +516,12 @@ _CONTRIB: dict[str, OperandRule] = {
     "NhwcFusedConv": convolution,
     "QAttention": attention_of_one,
     "QLinearConv": partial(convolution, weight=3, bias=8, scales=(4, 5)),
-    "SkipGroupNorm": per_group,
+    "SkipGroupNorm": per_channel,
     "SkipLayerNormalization": skipped,
     "SkipSimplifiedLayerNormalization": skipped,
 }
 _CLASSIC: dict[str, OperandRule] = {
-    "ArrayFeatureExtractor": selected,
+    "ArrayFeatureExtractor": partial(gathered, axis=-1),
     "FeatureVectorizer": joined,
     "LinearRegressor": linear,
     "Scaler": scaled,

@@ -77,11 +77,12 @@ def _outputs(
     if node.op_type in READS_SHAPE:
         shape = read[0].shape
         if node.op_type == "Size":
-            data = np.array(prod(shape), np.int64)
+            lengths_read = np.array(prod(shape), np.int64)
         else:  # with the start and end of operator set 15
-            data = np.array(shape[integer(node, "start", 0) : integer(node, "end", len(shape))], np.int64)
+            lengths_read = np.array(shape[integer(node, "start", 0) : integer(node, "end", len(shape))], np.int64)
         # The shape of an upper bound is no constant.
-        return {node.output[0]: Value(TensorProto.INT64, data.shape, data, not read[0].data_dependent)}
+        value = Value(TensorProto.INT64, lengths_read.shape, lengths_read, not read[0].data_dependent)
+        return {node.output[0]: value}
     operands = [values[name] if name else None for name in node.input]
     check_windows(node, operands)
     types = infer_types(model, node, values)
@@ -123,7 +124,6 @@ def _is_fixed(kind: TypeProto | None) -> bool:
 def _bounded(
     node: onnx.NodeProto, operands: Sequence[Value | None], types: Mapping[str, TypeProto], lengths: Lengths
 ) -> dict[str, TypeProto]:
-    """Types of outputs whose lengths depend on data: those that were given, else upper bounds."""
     bounds = dict(zip(node.output, bound(node, operands), strict=False))
     bounded = dict(types)
     for name, kind in types.items():
@@ -167,7 +167,6 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str,
 
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:
-    """Refuse a contradiction that onnx's inference accepts: two counts of the same elements that differ."""
     if node.op_type not in ("DepthToSpace", "SpaceToDepth", "Reshape"):
         return
     count, other = prod(read[0].shape), prod(written[node.output[0]].shape)

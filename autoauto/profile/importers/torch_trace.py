@@ -206,7 +206,6 @@ def _check_one_size(trace: _Trace, name: str, blocks: Events) -> None:
 
 
 def _blocks(path: Path, events: Events) -> dict[str, list[_TorchEvent]]:
-    """The runs of every block, by name, in the order in which the blocks first ran."""
     blocks: dict[str, list[_TorchEvent]] = {}
     for event in _levels(events)[-1].outer:
         blocks.setdefault(event.name, []).append(event)

@@ -106,7 +106,6 @@ def _document(version: str, kind: str, name: str, **content: Any) -> dict[str, A
 
 
 def _pod(each: ServedProcess, engine: Engine, command: Command, name: str, claim: str) -> dict[str, Any]:
-    """One replica; which GPUs of a node it gets is the choice of Kubernetes."""
     volumes: list[dict[str, Any]] = [{"name": _SHARED_MEMORY["name"], "emptyDir": {"medium": "Memory"}}]
     mounts = [{"name": _SHARED_MEMORY["name"], "mountPath": _SHARED_MEMORY["path"]}]
     folder = folder_of(each)
