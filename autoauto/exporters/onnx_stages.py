@@ -44,19 +44,13 @@ part of a model than in the whole, so that it rounds at other places, to 11 bits
 
 @dataclass(frozen=True, slots=True)
 class ModelPort:
-    """An input or output of the model.
-
-    Attributes:
-        name, shape, dtype: as in `Port` (`autoauto.records.layers`).
-        batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
-        data_dependent: as in `Port`; samples lie along no axis then.
-    """
+    """An input or output of the model, as a `Port`, with the axis along which samples lie."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    batch_axis: int | None
-    data_dependent: bool = False
+    batch_axis: int | None  # None where the shape does not depend on the number of samples
+    data_dependent: bool = False  # samples lie along no axis then
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +123,7 @@ class PipelineFiles:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """The content of `pipeline.json`; all times and the throughput have one `origin`.
-
-    Attributes:
-        devices: by their numbers, as --device names them; empty where all are cores and alike, or of another target.
-    """
+    """The content of `pipeline.json`; all times and the throughput have one `origin`."""
 
     model: str
     cluster: str
@@ -143,7 +133,7 @@ class PipelineFile:
     inputs: tuple[ModelPort, ...]
     outputs: tuple[ModelPort, ...]
     pipelines: tuple[PipelineFiles, ...]
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # by number, as --device names them; empty where alike, or of another target
 
 
 def write(deployment: Deployment, folder: Path) -> None:

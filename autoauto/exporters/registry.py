@@ -88,7 +88,10 @@ def write_artifact(
         raise BadInput(f"an artifact is written into a new or empty folder, {existing} is not one; try another")
     with ExitStack() as at_end:
         try:
-            made = temporary_folder(f".{folder.name}-autoauto-", _holds_files_only, existing)
+            # A folder of the user with such a name has other files.
+            made = temporary_folder(
+                f".{folder.name}-autoauto-", lambda old: all(path.name == _FILES for path in old.iterdir()), existing
+            )
             files = at_end.enter_context(made) / _FILES
             files.mkdir()
         except OSError as error:
@@ -141,11 +144,6 @@ def _check_model(deployment: Deployment, exporter: Exporter) -> None:
             f"--to {exporter.name} starts an engine that loads a decoder by its config.json, got the layers of "
             f"{deployment.graph.name}; try the decoder's name or folder with --target gpu, or --to onnx"
         )
-
-
-def _holds_files_only(folder: Path) -> bool:
-    """True if the folder is a temporary one of an export, not a folder of the user with such a name."""
-    return all(path.name == _FILES for path in folder.iterdir())
 
 
 def _read_me(deployment: Deployment, exporter: Exporter) -> str:

@@ -49,7 +49,14 @@ def scoped_operator(node: onnx.NodeProto, weights: Iterable[str]) -> ScopedOpera
         module = name.rpartition(".")[0]
         if module and "/" not in name and ":" not in name:  # others are names that an exporter made up
             modules.append(module)
-    return ScopedOperator(node.op_type, _module(node), tuple(modules))
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
+    if scopes is not None:
+        own = _innermost(str(scopes))
+    elif node.name.startswith("/"):
+        own = module_of_scopes(node.name)
+    else:
+        own = node.name.rpartition(".")[0]
+    return ScopedOperator(node.op_type, own, tuple(modules))
 
 
 def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
@@ -72,16 +79,6 @@ def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
         return ()
     best = max(lists, key=lambda pattern: (_n_alike(pattern, paths, operators), -len(pattern)))
     return tuple(_blocks(best, starts[best], paths, operators))
-
-
-def _module(node: onnx.NodeProto) -> str:
-    """The dotted path of the module that a node comes from; "" where it does not say."""
-    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
-    if scopes is not None:
-        return _innermost(str(scopes))
-    if node.name.startswith("/"):
-        return module_of_scopes(node.name)
-    return node.name.rpartition(".")[0]
 
 
 def module_of_scopes(name: str) -> str:

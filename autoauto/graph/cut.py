@@ -1,7 +1,4 @@
-"""Ranges of layers of an ONNX file as models of their own: `OnnxSource`.
-
-Nodes are cut out of a plain model at one batch size, `BatchedModel`; the file of a range has its weights inside.
-"""
+"""Ranges of layers of an ONNX file as models of their own: `OnnxSource`."""
 
 from __future__ import annotations
 
@@ -94,11 +91,7 @@ class OnnxSource(Source):
         return SubModel(batched.serialise(part, self._weights), part.inputs, part.outputs)
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write the sub-model that `cut` makes to a file; weights that are too many for it lie in "`path`.data".
-
-        Returns:
-            The sub-model without its content.
-        """
+        """Write what `cut` makes to a file, too many weights to "`path`.data", and return it without its content."""
         batched, part = self._part(graph, layers, batch_size)
         batched.save(part, self._weights, path)
         return SubModel(b"", part.inputs, part.outputs)

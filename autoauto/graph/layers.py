@@ -3,8 +3,8 @@
 Constants and views are folded away (`is_view`). A view has a root, the tensor that lies in memory. `Layer.inputs`,
 `outputs` and `weights` name roots, without repeats: the tensors that memory holds. `Layer.operands` name the tensors
 that the operator reads, views included, each with its own shape; a view has the producer and the last use of its root.
-Operands whose values are compiled into the code (axes, pads, ...) are
-attributes, not weights. Layers that read one matrix are tied (`ties`): they must share a stage.
+Operands whose values are compiled into the code (axes, pads, ...) are attributes, not weights. Layers that read one
+matrix are tied (`ties`): they must share a stage.
 """
 
 from __future__ import annotations
@@ -133,7 +133,10 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     elif op == "Cast":
         copies = before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS
     elif op == "Dropout":  # a mask that is read is a tensor of its own
-        copies = not _is_training(node, facts) and not any(name in facts for name in node.output[1:])
+        copies = not any(name in facts for name in node.output[1:])
+        if len(node.input) > 2 and node.input[2]:  # since operator set 12: whether it drops anything
+            data = facts[node.input[2]].data
+            copies = copies and data is not None and not bool(data)
     elif op == "Transpose":  # of axes of length 1 only, the batch axis aside; without a permutation it turns all
         axes = integers(node, "perm") or range(len(before.shape))[::-1]
         long = [axis for axis in axes if before.shape[axis] != 1 or axis == before.batch_axis]
@@ -144,14 +147,6 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
 def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     """Whether a node of constants is folded into the weight that it reads, when the model is compiled."""
     return node.op_type == "Transpose" or is_view(node, facts)
-
-
-def _is_training(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
-    """Whether a Dropout drops anything: its third operand, since operator set 12, is true or not known."""
-    if len(node.input) < 3 or not node.input[2]:
-        return False
-    data = facts[node.input[2]].data
-    return data is None or bool(data)
 
 
 def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, index: Callable[[str], int]) -> Layer:

@@ -80,7 +80,14 @@ def _missing(model: str, builtin: Iterable[str]) -> str:
     if "://" in model:
         return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
     if os.path.isdir(model):
-        return f"{must}, got the folder {model!r:.200}; {_try_in_folder(path)}"
+        files = _onnx_files(path)
+        advice = f"it holds no {_ONNX} file; give one"
+        if files:
+            others = f" or another of its {len(files)} files" if len(files) > 1 else ""
+            advice = f"try {path / files[0]}{others}"
+        elif os.path.isfile(path / "config.json"):
+            advice = f"export it first: optimum-cli export onnx --model {path} onnx, then give onnx/model.onnx"
+        return f"{must}, got the folder {model!r:.200}; {advice}"
     if os.path.lexists(model):
         return f"{must}, got {model!r:.200}, which is no regular file or a link to nothing; give the file itself"
     return f"{must}, {_missing_file(model, path, builtin)}"
@@ -106,17 +113,6 @@ def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
         return f"and there is no file {model!r:.200}; {near}"
     hint = did_you_mean(model, builtin, "`autoauto models` lists the built-in ones")
     return f"got {model!r:.200}, which is neither; {hint}"
-
-
-def _try_in_folder(folder: Path) -> str:
-    files = _onnx_files(folder)
-    if len(files) == 1:
-        return f"try {folder / files[0]}"
-    if files:
-        return f"try {folder / files[0]} or another of its {len(files)} files"
-    if os.path.isfile(folder / "config.json"):
-        return f"export it first: optimum-cli export onnx --model {folder} onnx, then give onnx/model.onnx"
-    return f"it holds no {_ONNX} file; give one"
 
 
 def _onnx_files(folder: Path) -> list[str]:

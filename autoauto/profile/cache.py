@@ -1,7 +1,4 @@
-"""Profiles of compiled layers in a file or on the server of the trials: `ProfileCache`, `cache_for`, `local_cache`.
-
-Stored examples, to which the correction of the estimate is fitted: `RangeStore`.
-"""
+"""Profiles of compiled layers in a file or on the server of the trials: `ProfileCache`, `cache_for`, `local_cache`."""
 
 from __future__ import annotations
 

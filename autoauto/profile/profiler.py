@@ -1,7 +1,4 @@
-"""Compile every kind of layer once, alone, and profile a model: `Profiler`, `check_batch_size`.
-
-Batch sizes between two that were compiled are interpolated: `interpolate`.
-"""
+"""Compile every kind of layer once, alone, and profile a model: `Profiler`, `check_batch_size`."""
 
 from __future__ import annotations
 

@@ -77,16 +77,7 @@ def require_order(deployment: Deployment, runtime: str, orders: Collection[Order
 
 
 def require_one_list(deployment: Deployment, to: str, *, first_stage: bool) -> None:
-    """Refuse a model of several towers where a runtime would count the blocks of another one than the plan does.
-
-    Args:
-        deployment: the plan.
-        to: the format.
-        first_stage: whether the runtime has an encoder that only the first decoder layer reads in its first stage.
-
-    Raises:
-        BadInput: it does.
-    """
+    """Refuse several towers where a runtime counts other blocks than the plan; `first_stage` has all of an encoder."""
     for tower in towers_beside(deployment.graph):
         if not first_stage or not tower.is_before or tower.reaches_far:
             raise BadInput(

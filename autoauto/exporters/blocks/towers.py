@@ -122,7 +122,13 @@ def _reaches_far(graph: LayerGraph, tower: Sequence[int], beside: Sequence[int])
     The first block may derive a tensor from the output, as an exporter does once for all blocks. That tensor counts
     where the third or a later block reads it: the second block reads the output of the first one in any case.
     """
-    made = _made_of(graph, tower)
+    # What the tower writes, and what layers up to the end of the first block make of it.
+    made: set[int] = set()
+    inside = set(tower)
+    for index in range(*graph.blocks[0].layers):
+        layer = graph.layers[index]
+        if index in inside or made.intersection(layer.inputs):
+            made.update(layer.outputs)
     made_beside: set[int] = set()
     for index in beside:
         made_beside.update(made.intersection(graph.layers[index].outputs))
@@ -132,14 +138,3 @@ def _reaches_far(graph: LayerGraph, tower: Sequence[int], beside: Sequence[int])
         if not made_beside.isdisjoint(inputs) or (index >= third and not made.isdisjoint(inputs)):
             return True
     return False
-
-
-def _made_of(graph: LayerGraph, tower: Sequence[int]) -> set[int]:
-    """The tensors that a tower writes, and those that layers up to the end of the first block make of them."""
-    made: set[int] = set()
-    inside = set(tower)
-    for index in range(*graph.blocks[0].layers):
-        layer = graph.layers[index]
-        if index in inside or made.intersection(layer.inputs):
-            made.update(layer.outputs)
-    return made

@@ -9,7 +9,7 @@ from autoauto.engines.engine import Engine
 from autoauto.exporters.exporter import DecoderModel, Deployment, Exporter, generation
 from autoauto.exporters.serving.bench import BENCH_FILE, bench_line, bench_script, n_sequences
 from autoauto.exporters.serving.checks import checks, started_of
-from autoauto.exporters.serving.files import dump, script, script_name, shell_script
+from autoauto.exporters.serving.files import dump, script, shell_script
 from autoauto.exporters.serving.front import FRONT_SCRIPT, front_command, front_line, has_front
 from autoauto.exporters.serving.launches import ServedProcess, decoder_model, processes
 from autoauto.exporters.serving.platforms.kubernetes import KIND_LABEL
@@ -27,7 +27,8 @@ def serving_exporter(engine: Engine) -> Exporter:
         started = started_of(deployment, engine)
         every = started.processes
         for process in every:
-            _write_program(folder / script_name(process), script(process, engine), process.command(engine).files)
+            path = folder / f"{process.name}.sh"
+            _write_program(path, script(process, engine), process.command(engine).files)
         if has_front(every):
             command = front_command(every, engine)
             text = shell_script("what is in front of both pools", command)

@@ -14,7 +14,6 @@ from autoauto.engines.engine import Engine, NodePart
 from autoauto.engines.rules import GroupSplit
 from autoauto.exporters.exporter import Deployment
 from autoauto.records.errors import BadInput
-from autoauto.records.plans.plan import Plan
 from autoauto.targets.gpu.nodes import NodeGpus, free_groups, groups_of, parts_of
 from autoauto.targets.gpu.session import GpuSession
 
@@ -53,7 +52,9 @@ def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedRepli
             raise BadInput(f"{conflict}, got {shown}; try another --n-ipu")
         if engine.launcher.placing.ranks_first:
             parts = tuple(part._replace(gpus=ranks_first(part.gpus, session.split)) for part in parts)
-        blocks = n_blocks_of(deployment, deployment.plan.plans[plan])
+        firsts = [block.layers.start for block in deployment.graph.blocks]
+        bounds = pairwise(deployment.plan.plans[plan].partition)
+        blocks = tuple(sum(start <= first < stop for first in firsts) for start, stop in bounds)
         replicas.append(ServedReplica(number, plan, parts, FIRST_PORT + number, blocks))
     return (*replicas, *_prefill_workers(deployment, replicas))
 
@@ -93,15 +94,6 @@ def gpu_session(deployment: Deployment) -> GpuSession:
     session = deployment.knobs.session
     assert isinstance(session, GpuSession)
     return session
-
-
-def n_blocks_of(deployment: Deployment, plan: Plan) -> tuple[int, ...]:
-    """The blocks of every stage of a plan."""
-    firsts = [block.layers.start for block in deployment.graph.blocks]
-    counts: list[int] = []
-    for start, stop in pairwise(plan.partition):
-        counts.append(sum(start <= first < stop for first in firsts))
-    return tuple(counts)
 
 
 def _placed(deployment: Deployment, groups: tuple[NodeGpus, ...]) -> Iterator[tuple[int, int, tuple[NodeGpus, ...]]]:

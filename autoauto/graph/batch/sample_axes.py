@@ -32,24 +32,16 @@ class SampleAxis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """One node that reads samples, and the changes that another batch size makes to it.
-
-    Attributes:
-        node: as in the file.
-        version: of its operator set.
-        n_samples: the batch that the file fixes.
-        read, written: values of all inputs and outputs, None for an omitted one.
-        sample_axes: where the samples lie in each input, None where there are none.
-        literals: constants to read instead of an input, as functions of the batch size; the node's rule fills it.
-        copies: inputs to repeat for every sample, with the axis; the node's rule fills it.
-    """
+    """One node that reads samples, and the changes that another batch size makes to it."""
 
     node: onnx.NodeProto
-    version: int
-    n_samples: int
-    read: list[Value | None]
-    written: list[Value | None]
-    sample_axes: list[SampleAxis | None]
+    version: int  # of its operator set
+    n_samples: int  # the batch that the file fixes
+    read: list[Value | None]  # values of all inputs, None for an omitted one
+    written: list[Value | None]  # and of all outputs
+    sample_axes: list[SampleAxis | None]  # where the samples lie in each input, None where there are none
+    # The node's rule fills these: constants to read instead of an input, as functions of the batch size, and inputs to
+    # repeat for every sample, with the axis.
     literals: dict[int, Callable[[int], Array]] = field(default_factory=dict)
     copies: dict[int, int] = field(default_factory=dict)
 

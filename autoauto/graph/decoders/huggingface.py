@@ -31,6 +31,8 @@ _SCALED_ALREADY = "Gemma3"
 """Architectures whose positions are scaled ones begin with it: engines leave their factor out [positions]."""
 _CACHES_OF_16_BITS = ("", "none", "auto", "bf16", "bfloat16", "fp16", "float16")
 """What a config calls keys and values that are not quantised."""
+_LISTS = ("layers_block_type", "hybrid_override_pattern")
+"""Keys whose list or pattern says the number of blocks, where no number does."""
 _DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 """Keys with the number of layers that predict several tokens."""
 
@@ -121,7 +123,11 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
     text = inner if isinstance(inner, dict) else config
     architecture = architecture_of(name, config, text)
     fields = Values(name, text, FAMILIES[architecture])
-    n_layers = _n_layers(fields)
+    listed = next((text[key] for key in _LISTS if isinstance(text.get(key), list | str)), None)
+    if listed is not None and text.get("num_hidden_layers") is None:
+        n_layers = min(len(listed), MAX_LAYERS + 1)
+    else:
+        n_layers = fields.count("num_hidden_layers", most=MAX_LAYERS)
     n_heads, hidden_size = fields.count("num_attention_heads"), fields.count("hidden_size")
     max_length = _max_length(architecture, fields)
     n_drafts = [text.get(key) for key in _DRAFTS]
@@ -145,14 +151,6 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
     if entry and quantisation:
         _refuse_contradiction(_stored(decoder, entry), _stored(decoder, quantisation))
     return _stored(decoder, entry or quantisation) if entry or quantisation else decoder
-
-
-def _n_layers(fields: Values) -> int:
-    for key in ("layers_block_type", "hybrid_override_pattern"):
-        listed = fields.config.get(key)
-        if isinstance(listed, list | str) and fields.config.get("num_hidden_layers") is None:
-            return min(len(listed), MAX_LAYERS + 1)
-    return fields.count("num_hidden_layers", most=MAX_LAYERS)
 
 
 def _first_entry(name: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -42,12 +42,8 @@ _NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "optional", "map_
 def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Value]:
     """Give every tensor of a plain model with fixed input shapes its `Value`, by name, those in bodies as well.
 
-    Args:
-        model: in plain form.
-        lengths: shapes of tensors that depend on data, and how often bodies of loops run, by name.
-
-    Raises:
-        UnreadableModel: a shape does not follow, or shapes contradict each other.
+    `lengths` are shapes of tensors that depend on data, and how often bodies of loops run, by name. Shapes that do not
+    follow, or contradict each other, are `UnreadableModel`.
     """
     values = {tensor.name: _stored(tensor) for tensor in model.graph.initializer}
     values |= {entry.name: _typed(entry.type, entry.name, f"input {entry.name!r}") for entry in model.graph.input}

@@ -51,12 +51,8 @@ def join_model(
 ) -> tuple[int, Layers]:
     """The layers of a model with the times of the nodes of a profile; sizes and last uses are those of the model.
 
-    Args:
-        graph, file_nodes: the model, and all nodes of its file in order.
-        nodes: of the profile, in the order in which they ran.
-        precision: of the file.
-        batch_size: of the profile; None is that which the shapes in it have.
-        where: the start of every error.
+    The nodes of the profile are in the order in which they ran. Without a `batch_size` it is that of the shapes in it,
+    and is returned with the layers. `where` is the start of every error.
 
     Raises:
         BadInput: the profile is one of another model or batch size, or the optimiser left too few nodes of the file.

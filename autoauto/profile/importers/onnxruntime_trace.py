@@ -59,28 +59,17 @@ class _OrtNode(Struct):
 
 
 class NodeRecord(NamedTuple):
-    """A node that ONNX Runtime ran.
+    """A node that ONNX Runtime ran; a product whose weights are `packed` lacks their bytes."""
 
-    Attributes:
-        name: by which the optimised model has it.
-        op: its operator.
-        position: where it stands in the file, if it is a node of the file.
-        seconds: the median over runs.
-        parameter_bytes, input_bytes, output_bytes: of its constants, other inputs and outputs.
-        temporary_bytes: what it allocates for itself; 0 where this was not recorded.
-        output_shape: of its first output; None where there is none.
-        packed: whether it is a product whose weights ONNX Runtime packed, so that the profile lacks their bytes.
-    """
-
-    name: str
+    name: str  # by which the optimised model has it
     op: str
-    position: int
-    seconds: float
+    position: int  # where it stands in the file, if it is a node of the file
+    seconds: float  # the median over runs
     parameter_bytes: int
-    input_bytes: int
+    input_bytes: int  # without parameters
     output_bytes: int
-    temporary_bytes: int
-    output_shape: tuple[int, ...] | None
+    temporary_bytes: int  # what it allocates for itself; 0 where this was not recorded
+    output_shape: tuple[int, ...] | None  # of its first output; None where there is none
     packed: bool = False
 
 
