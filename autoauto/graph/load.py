@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 def load_graph(model: str | Path | OnnxModel, given: ModelInputs = AS_IN_FILE) -> LayerGraph:
     """Read a built-in model by name, an ONNX file by path, or a `ModelProto`, whose graph has the name.
 
-    Args:
-        model: as above.
-        given: lengths of open axes, batch axes and states of its inputs.
+    `given` are lengths of open axes, batch axes and states of its inputs.
 
     Raises:
         UnreadableModel: there is no such model, or its file cannot be read.

@@ -34,9 +34,13 @@ def bench_script(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
     if n_shared:
         lines.append(f"--shared-prefix-tokens {n_shared}")
     command = " \\\n  ".join(lines)
+    tokens, interval = deployment.performance.tokens, ""
+    if tokens is not None and tokens.tokens_per_s_ends is not None:
+        low, high = tokens.tokens_per_s_ends
+        interval = f"# 8 of 10 measured rows were within such an interval: {low:,.0f} to {high:,.0f} tokens/s\n"
     return (
         "#!/bin/sh\n# Sends the load of the forecast to servers that run, and measures what they give.\n"
-        f"# expected: {deployment.performance}\n{_interval(deployment)}set -eu\nurl={_url(every)}\nexec {command}\n"
+        f"# expected: {deployment.performance}\n{interval}set -eu\nurl={_url(every)}\nexec {command}\n"
     )
 
 
@@ -53,15 +57,6 @@ def bench_line(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
 def n_sequences(deployment: Deployment) -> int:
     """Sequences in flight of a replica."""
     return deployment.knobs.batch_size * deployment.knobs.n_ipu
-
-
-def _interval(deployment: Deployment) -> str:
-    """Comments with the intervals of our error, in which 8 of 10 measured rows lie; empty where it is not known."""
-    tokens = deployment.performance.tokens
-    if tokens is None or tokens.tokens_per_s_ends is None:
-        return ""
-    low, high = tokens.tokens_per_s_ends
-    return f"# 8 of 10 measured rows were within such an interval: {low:,.0f} to {high:,.0f} tokens/s\n"
 
 
 def _url(every: Sequence[ServedProcess]) -> str:

@@ -41,6 +41,9 @@ def serving_exporter(engine: Engine) -> Exporter:
                 for name, text in platform.beside(started).items():
                     (folder / name).write_text(text, encoding="utf-8")
 
+    options = f"Options are those of {engine.title} as its source defines them ({engine.launcher.source})."
+    if engine.launcher.remark:
+        options += f" {engine.launcher.remark}"
     return Exporter(
         name=engine.launcher.to,
         summary=f"{engine.title}, a process a replica",
@@ -50,7 +53,12 @@ def serving_exporter(engine: Engine) -> Exporter:
         ),
         write=write,
         check=lambda deployment, folder: checks(deployment, engine, folder),
-        notes=_notes(engine),
+        notes=(
+            f"{options}\n"
+            f"Nothing was started, and no image pulled; that of the containers is {engine.launcher.image}.\n"
+            "The Service of Kubernetes spreads connections over the replicas; on several machines without it a router "
+            "does."
+        ),
         serves_decoders=True,
         describe=lambda deployment: _replica_lines(deployment, engine),
     )
@@ -61,18 +69,6 @@ def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None
     path.chmod(_EXECUTABLE)
     for name, content in files.items():
         path.with_name(name).write_text(content, encoding="utf-8")
-
-
-def _notes(engine: Engine) -> str:
-    launcher = engine.launcher
-    options = f"Options are those of {engine.title} as its source defines them ({launcher.source})."
-    if launcher.remark:
-        options += f" {launcher.remark}"
-    return (
-        f"{options}\n"
-        f"Nothing was started, and no image pulled; that of the containers is {launcher.image}.\n"
-        "The Service of Kubernetes spreads connections over the replicas; on several machines without it a router does."
-    )
 
 
 def _replica_lines(deployment: Deployment, engine: Engine) -> str:

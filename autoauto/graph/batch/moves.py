@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from autoauto.graph.batch.operands import SampleRule, beside, copy, not_along, same, shared
@@ -132,12 +130,7 @@ def gather_rows(indices: int, axis_name: str = "axis") -> SampleRule:
 
 def gather_nd(step: NodeStep) -> SampleAxis:
     """GatherND at positions that the file fixes for one sample: the same positions are picked in every sample."""
-    samples = step.only()
-    positions = _positions(step, samples)
-    if samples.axis >= positions.shape[-1]:
-        return samples._replace(axis=samples.axis - positions.shape[-1] + positions.ndim - 1)
-    step.literals[1] = _spread(positions, samples.axis)
-    return SampleAxis(0, 1)
+    return _at_positions(step, step.only())
 
 
 def scatter_nd(step: NodeStep) -> SampleAxis:
@@ -145,33 +138,27 @@ def scatter_nd(step: NodeStep) -> SampleAxis:
     samples = step.sample_axes[0]
     if samples is None or step.sample_axes[1]:
         raise step.refuse("writes samples into what all samples share")
-    positions = _positions(step, samples)
-    if samples.axis >= positions.shape[-1]:
-        written = samples._replace(axis=samples.axis - positions.shape[-1] + positions.ndim - 1)
-    else:
-        written = SampleAxis(0, 1)
-        step.literals[1] = _spread(positions, samples.axis)
-    beside(step, 2, written)
+    beside(step, 2, _at_positions(step, samples))
     return samples
 
 
-def _positions(step: NodeStep, samples: SampleAxis) -> Array:
+def _at_positions(step: NodeStep, samples: SampleAxis) -> SampleAxis:
+    """Where the samples lie in what is picked or written at positions of operand 1, which each sample then gets."""
     positions = step.read[1].data if step.read[1] else None
     is_of_one_sample = step.shape()[samples.axis] == 1 and not step.integer("batch_dims", 0)
     if positions is None or len(positions) != 1 or not is_of_one_sample:
         raise step.refuse("picks positions that are not those of one sample")
-    return positions
-
-
-def _spread(positions: Array, axis: int) -> Callable[[int], Array]:
-    """The positions in every sample; of one sample only 0 can be picked."""
-    in_sample = np.arange(positions.shape[-1]) != axis
+    depth, rank = positions.shape[-1], positions.ndim
+    if samples.axis >= depth:
+        return samples._replace(axis=samples.axis - depth + rank - 1)
+    in_sample = np.arange(depth) != samples.axis
 
     def spread(batch_size: int) -> Array:
-        samples = np.arange(batch_size).reshape((-1,) + (1,) * (positions.ndim - 1))
-        return np.where(in_sample, positions, samples)
+        # Of one sample only position 0 can be picked.
+        return np.where(in_sample, positions, np.arange(batch_size).reshape((-1,) + (1,) * (rank - 1)))
 
-    return spread
+    step.literals[1] = spread
+    return SampleAxis(0, 1)
 
 
 def affine_grid(step: NodeStep) -> SampleAxis:

@@ -163,20 +163,13 @@ def _folded(plain: PlainModel) -> PlainModel:
             decided = {name: taken for name, taken in decided.items() if of_two.get(name) == taken}
         if not decided:
             return plain
-        only = tuple(f"{taken.branch} of {name!r}" for name, taken in decided.items() if not taken.by_constant)
-        model = inline_branches(plain.model, {name: taken.branch for name, taken in decided.items()})
+        only = tuple(f"{branch} of {name!r}" for name, (branch, by_constant) in decided.items() if not by_constant)
+        model = inline_branches(plain.model, {name: branch for name, (branch, _) in decided.items()})
         plain = PlainModel(model, plain.batch, plain.given, plain.only_branches + only)
 
 
-class _Taken(NamedTuple):
-    """The branch of an If that runs, as ONNX names it, and whether a constant says so; else the other does not fit."""
-
-    branch: str
-    by_constant: bool
-
-
-def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, _Taken]:
-    """The Ifs of which one branch only runs, by their first outputs."""
+def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, tuple[str, bool]]:
+    """By the first outputs of Ifs the only branch that runs, and whether a constant says so; else no other fits."""
     decided = {}
     for node in all_nodes(model.graph):
         if node.op_type != "If" or node.domain or node.input[0] not in values:
@@ -184,12 +177,12 @@ def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, _
         condition, name = values[node.input[0]], first_output(node)
         if condition.data is not None and condition.constant:
             branch = "then_branch" if condition.data.reshape(-1)[0] else "else_branch"
-            decided[name] = _Taken(branch, by_constant=True)
+            decided[name] = (branch, True)
             continue
         # Tensors of a branch that does not fit the lengths have no values.
         fitting = [entry.name for entry in node.attribute if all(end.name in values for end in entry.g.output)]
         if len(fitting) == 1:
-            decided[name] = _Taken(fitting[0], by_constant=False)
+            decided[name] = (fitting[0], False)
     return decided
 
 

@@ -100,17 +100,10 @@ def by_all_samples(step: NodeStep) -> SampleAxis:
 
 
 def normalised_sum(step: NodeStep) -> SampleAxis:
-    """A sum that is broadcast, and its normalisation along the last axis."""
+    """A sum that is broadcast, and its normalisation along the last axis, or by BiasSoftmax along all from one on."""
     samples = pointwise(step)
-    if samples.axis == len(step.output_shape) - 1:
-        raise step.refuse("works along the batch axis")
-    return samples
-
-
-def softmax_of_sum(step: NodeStep) -> SampleAxis:
-    """BiasSoftmax: a sum that is broadcast, normalised along all axes from one on."""
-    samples = pointwise(step)
-    if samples.axis >= step.axis(1):
+    first = step.axis(1) if step.node.op_type == "BiasSoftmax" else len(step.output_shape) - 1
+    if samples.axis >= first:
         raise step.refuse("works along the batch axis")
     return samples
 

@@ -99,7 +99,7 @@ _MICROSOFT: dict[str, SampleRule] = {
     **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), by_rows.quantize),
     **dict.fromkeys(("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), by_rows.normalised_sum),
     "Attention": products.merged_attention(mask=3, past=4, bias=5),
-    "BiasSoftmax": by_rows.softmax_of_sum,
+    "BiasSoftmax": by_rows.normalised_sum,
     "CausalConvWithState": side_by_side(0, 3),
     "EmbedLayerNormalization": side_by_side(0, 1, 7, 8, broadcast=(8,)),
     "ExpandDims": moves.expand_dims,

@@ -55,11 +55,7 @@ def is_gguf(name: object) -> bool:
 
 
 def read_gguf(path: Path) -> DecoderFile:
-    """The decoder in a GGUF file.
-
-    Raises:
-        UnreadableModel: it is no such file, is cut short, or lacks a number that is needed.
-    """
+    """The decoder in a GGUF file; `UnreadableModel` if it is none, is cut short, or lacks a number that is needed."""
     try:
         with path.open("rb") as file:
             header = _Header(file, path)

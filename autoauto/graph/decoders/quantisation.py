@@ -77,12 +77,20 @@ def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> d
         numbers = {0, n_experts - 1}
         for rule, _ in rules.rules:
             numbers.update(number for number in rule.experts() if number < n_experts)
-    parts = shards_of(decoder.architecture, kind, sorted(numbers))
-    stored = {part: _format_of(decoder, layer, modules, rules) for part, modules in parts.items()}
-    for part, each in stored.items():
-        if each.weights is WeightFormat.MXFP4 and part is not BlockPart.EXPERTS:
-            raise _not_modelled(decoder.name, f"{each.weights} of {part}")
-    return stored
+    of_parts: dict[BlockPart, PartFormat] = {}
+    for part, modules in shards_of(decoder.architecture, kind, sorted(numbers)).items():
+        formats = {rules.of(module_names(decoder.architecture, layer, module)): module for module in modules}
+        if len(formats) > 1:
+            said = " and ".join(f"{module} in {stored.weights}" for stored, module in formats.items())
+            raise UnreadableModel(
+                f"modules that engines compute together must have one format, got {said} in block {layer} of "
+                f"{decoder.name}"
+            )
+        of_parts[part] = next(iter(formats))
+    for part, stored in of_parts.items():
+        if stored.weights is WeightFormat.MXFP4 and part is not BlockPart.EXPERTS:
+            raise _not_modelled(decoder.name, f"{stored.weights} of {part}")
+    return of_parts
 
 
 def _notes(blocks: Sequence[BlockKind], main: PartFormat) -> Iterator[str]:
@@ -137,17 +145,6 @@ def _ranges(numbers: Sequence[int]) -> str:
     for first, last in ranges[:8]:
         texts.append(str(first) if first == last else f"{first}-{last}")
     return ", ".join(texts)
-
-
-def _format_of(decoder: Decoder, layer: int, shards: Sequence[str], rules: _Rules) -> PartFormat:
-    """The format of a part of a block, whose modules must have one: engines compute them together."""
-    formats = {rules.of(module_names(decoder.architecture, layer, shard)): shard for shard in shards}
-    if len(formats) == 1:
-        return formats.popitem()[0]
-    said = " and ".join(f"{shard} in {stored.weights}" for stored, shard in formats.items())
-    raise UnreadableModel(
-        f"modules that engines compute together must have one format, got {said} in block {layer} of {decoder.name}"
-    )
 
 
 class _Rules(NamedTuple):

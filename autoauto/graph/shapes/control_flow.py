@@ -35,15 +35,10 @@ MAX_RUNS = 2**31 - 1
 
 
 def control_flow_outputs(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> Values:
-    """The values of the outputs of a node with bodies; those of tensors within are added to `values`.
+    """The values of the outputs of an If, Loop or Scan; those of tensors within are added to `values`.
 
-    Args:
-        node, values: an If, Loop or Scan, and all tensors that are known.
-        walk: gives the tensors of a body their values.
-        lengths: how often the body of a loop runs, by its name, where the model does not say.
-
-    Raises:
-        UnreadableModel: how often a body runs is not known, or shapes do not fit.
+    `lengths` say how often the body of a loop runs, by its name, where the model does not. Where nothing says it, or
+    shapes do not fit, `UnreadableModel` is raised.
     """
     if node.op_type == "If":
         results = _if(node, values, walk)

@@ -190,10 +190,12 @@ def standard_shape(
     return checked(tuple(dim.dim_value for dim in dims))
 
 
-def channels_last(rule: ShapeRule) -> ShapeRule:
-    """A rule for a first operand and a first output whose channels lie on the last axis."""
+def channels_last(rule: ShapeRule, *, if_asked: bool = False) -> ShapeRule:
+    """A rule for a first operand and a first output whose channels lie last, or where the attribute says so."""
 
     def turned(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
+        if if_asked and not integer(node, "channels_last", 0):
+            return rule(node, operands)
         first = needed(operands, 0)
         batch, *field, channels = first.shape
         dtype, shape = rule(node, [first._replace(shape=(batch, channels, *field)), *operands[1:]])[0]
@@ -202,15 +204,3 @@ def channels_last(rule: ShapeRule) -> ShapeRule:
         return [(dtype, (shape[0], *shape[2:], shape[1]))]
 
     return turned
-
-
-def channels_last_if_asked(rule: ShapeRule) -> ShapeRule:
-    """A rule of an operator whose attribute `channels_last` says where its channels lie."""
-    turned = channels_last(rule)
-
-    def chosen(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-        if integer(node, "channels_last", 0):
-            return turned(node, operands)
-        return rule(node, operands)
-
-    return chosen

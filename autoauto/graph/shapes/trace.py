@@ -12,7 +12,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, all_graphs
 from autoauto.graph.plain import CONTROL_FLOW, check_shape
 from autoauto.graph.shapes.control_flow import Lengths, control_flow_outputs
-from autoauto.graph.shapes.data_dependent import SHAPED_BY_DATA, bound
+from autoauto.graph.shapes.data_dependent import BOUNDS, SHAPED_BY_DATA
 from autoauto.graph.shapes.infer import infer_types
 from autoauto.graph.shapes.operand_rules import check_operands
 from autoauto.graph.shapes.shape_rule import integer
@@ -120,7 +120,8 @@ def _is_fixed(kind: TypeProto | None) -> bool:
 def _bounded(
     node: onnx.NodeProto, operands: Sequence[Value | None], types: Mapping[str, TypeProto], lengths: Lengths
 ) -> dict[str, TypeProto]:
-    bounds = dict(zip(node.output, bound(node, operands), strict=False))
+    rule = None if node.domain else BOUNDS.get(node.op_type)
+    bounds = dict(zip(node.output, rule(node, operands) if rule else (), strict=False))
     bounded = dict(types)
     for name, kind in types.items():
         if _is_fixed(kind):

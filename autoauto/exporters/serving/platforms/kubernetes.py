@@ -50,7 +50,11 @@ def _documents(started: Started) -> list[dict[str, Any]]:
     documents = [_document("v1", "Service", app, spec={"selector": selector, "ports": ports})]
     claim = f"{app}-weights"
     if not folder_of(every[0]):
-        documents.append(_claim(claim, len(every), weight_bytes))
+        # A volume for the weights, which the first replica fetches and all replicas read.
+        access = "ReadWriteOnce" if len(every) == 1 else "ReadWriteMany"
+        size = f"{-(-weight_bytes * 5 // 4 // GIB) + 1}Gi"  # a quarter more, for what is beside the weights
+        volume = {"accessModes": [access], "resources": {"requests": {"storage": size}}}
+        documents.append(_document("v1", "PersistentVolumeClaim", claim, spec=volume))
     kinds = {each.part.kind for each in every}
     sets = pod_sets(app, every)
     for name, first, n_pods in sets:
@@ -149,14 +153,6 @@ def _probe(engine: Engine, n_failures: int) -> dict[str, Any]:
     """A probe every ten seconds, which may fail `n_failures` times in a row."""
     path = {"path": engine.launcher.ready_path, "port": FIRST_PORT}
     return {"httpGet": path, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": n_failures}
-
-
-def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
-    """A volume for the weights, which the first replica fetches and all replicas read."""
-    access = "ReadWriteOnce" if n_replicas == 1 else "ReadWriteMany"
-    size = f"{-(-n_bytes * 5 // 4 // GIB) + 1}Gi"  # a quarter more, for what is beside the weights
-    spec = {"accessModes": [access], "resources": {"requests": {"storage": size}}}
-    return _document("v1", "PersistentVolumeClaim", name, spec=spec)
 
 
 def _checks(started: Started, read: ReadBack) -> Iterator[Check]:

@@ -36,22 +36,13 @@ class ReadBack(NamedTuple):
 
 
 class Platform(NamedTuple):
-    """A way to start processes.
+    """A way to start processes; `checks` say whether what is read back starts the commands of the scripts."""
 
-    Attributes:
-        file: the name of the file that it reads.
-        apply: the command that starts all; empty where whoever has the platform knows it.
-        starts: whether it can start them.
-        content: of the file.
-        beside: the content of other files that it reads, by their names.
-        checks: whether what is read back starts the commands of the scripts.
-    """
-
-    file: str
-    apply: str
-    starts: Callable[[Started], bool]
-    content: Callable[[Started], Content]
-    beside: Callable[[Started], Mapping[str, str]] = lambda _: {}
+    file: str  # the name of the file that it reads
+    apply: str  # the command that starts all; empty where whoever has the platform knows it
+    starts: Callable[[Started], bool]  # whether it can start them
+    content: Callable[[Started], Content]  # of the file
+    beside: Callable[[Started], Mapping[str, str]] = lambda _: {}  # the content of other files, by their names
     checks: Callable[[Started, ReadBack], Iterable[Check]] = lambda *_: ()
 
 
