@@ -80,15 +80,11 @@ def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_t
 
 def _fact(name: str, at_one: Value, at_two: Value, at_three: Value) -> TensorFact:
     axis = batch_axis(name, at_one.shape, at_two.shape, at_three.shape)
-    dtype = _dtype(name, at_one.dtype)
+    dtype = "float"
+    if not is_float(at_one.dtype):
+        try:
+            dtype = str(helper.tensor_dtype_to_np_dtype(at_one.dtype))
+        except KeyError as error:
+            raise UnreadableModel(f"tensor {name!r} has an element type that is not known: {at_one.dtype}") from error
     constant = at_one.constant and not (dtype == "float" and axis is not None)
     return TensorFact(at_one.shape, axis, dtype, at_one.data, constant, at_one.data_dependent)
-
-
-def _dtype(name: str, dtype: int) -> str:
-    if is_float(dtype):
-        return "float"
-    try:
-        return str(helper.tensor_dtype_to_np_dtype(dtype))
-    except KeyError as error:
-        raise UnreadableModel(f"tensor {name!r} has an element type that is not known: {dtype}") from error

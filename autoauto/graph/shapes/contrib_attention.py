@@ -205,8 +205,6 @@ _ATTENTION: dict[str, ShapeRule] = {
     "QAttention": attention(past=8, dtype_of=2),
     "QOrderedAttention": like_first,
     "SparseAttention": sparse,
-}
-_OTHERS: dict[str, ShapeRule] = {
     "EmbedLayerNormalization": embedding(dtype_of=2),
     "GatedRelativePositionBias": gated_relative_bias,
     "GemmaRotaryEmbedding": gemma_rotary,
@@ -215,5 +213,5 @@ _OTHERS: dict[str, ShapeRule] = {
     "RestorePadding": restored,
 }
 
-RULES: dict[tuple[str, str], ShapeRule] = {(MICROSOFT, op): rule for op, rule in (_ATTENTION | _OTHERS).items()}
+RULES: dict[tuple[str, str], ShapeRule] = {(MICROSOFT, op): rule for op, rule in _ATTENTION.items()}
 """By domain and operator."""

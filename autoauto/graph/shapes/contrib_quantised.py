@@ -104,7 +104,7 @@ def ordered(dtype: int) -> ShapeRule:
 _REDUCED = as_standard("ReduceMean", 0, version=13)  # then its axes were an attribute
 
 _QUANTISED: dict[str, ShapeRule] = {
-    "DequantizeLinear": like(0, dtype_of=1),
+    "DequantizeLinear": like(dtype_of=1),
     "DequantizeWithOrder": ordered(TensorProto.FLOAT),
     "DynamicQuantizeLSTM": recurrent,
     "DynamicQuantizeMatMul": matmul(0, 1),
@@ -122,7 +122,7 @@ _QUANTISED: dict[str, ShapeRule] = {
     "QLinearMul": broadcast(0, 3),
     "QLinearReduceMean": _REDUCED,
     "QLinearSigmoid": like_first,
-    "QLinearSoftmax": like(0, dtype_of=4),
+    "QLinearSoftmax": like(dtype_of=4),
     "QLinearWhere": broadcast(0, 1, 4),
     "QOrderedGelu": like_first,
     "QOrderedLayerNormalization": like_first,

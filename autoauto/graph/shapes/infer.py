@@ -58,21 +58,15 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
         if value.data is not None:
             data[name] = numpy_helper.from_array(value.data, name)
     try:
-        if not definition.has_type_and_shape_inference_function:
-            return _infer_by_body(model, node, types, data)
+        if not definition.has_type_and_shape_inference_function:  # it is defined by a function of other operators
+            inputs = [helper.make_value_info(name, kind) for name, kind in types.items()]
+            ends = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+            graph = helper.make_graph([node], "node", inputs, ends, list(data.values()))
+            single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+            inferred = shape_inference.infer_shapes(single, data_prop=True)
+            return {entry.name: entry.type for entry in inferred.graph.output}
         return shape_inference.infer_node_outputs(
             definition, node, types, data, opset_imports=list(model.opset_import), ir_version=model.ir_version
         )
     except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, TypeError) as error:
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
-
-
-def _infer_by_body(
-    model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, TypeProto], data: Mapping[str, TensorProto]
-) -> dict[str, TypeProto]:
-    """Types of the outputs of an operator that is defined by a function of others and has no rule of its own."""
-    inputs = [helper.make_value_info(name, kind) for name, kind in types.items()]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "node", inputs, outputs, list(data.values()))
-    single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    return {entry.name: entry.type for entry in shape_inference.infer_shapes(single, data_prop=True).graph.output}

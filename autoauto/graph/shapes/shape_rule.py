@@ -124,12 +124,11 @@ def like_first(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     return [(first.dtype, first.shape)] * len(node.output)
 
 
-def like(index: int, dtype_of: int | None = None) -> ShapeRule:
-    """The output has the shape of the operand at `index`, and the type of that at `dtype_of`."""
+def like(dtype_of: int) -> ShapeRule:
+    """The output has the shape of the first operand, and the type of that at `dtype_of`."""
 
     def rule(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-        dtype = needed(operands, index if dtype_of is None else dtype_of).dtype
-        return [(dtype, needed(operands, index).shape)]
+        return [(needed(operands, dtype_of).dtype, needed(operands, 0).shape)]
 
     return rule
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from autoauto.records.costs.options import CompileOptions, PlainSession
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, LayerProfile, ModelProfile, ProgramStep
@@ -224,21 +224,12 @@ def _whole(n_bytes: float) -> int:
 
 
 def _between(low: RecordedLayer, high: RecordedLayer, share: float) -> RecordedLayer:
-    def middle(first: float, second: float) -> float:
-        return first + (second - first) * share
-
-    return RecordedLayer(
-        name=low.name,
-        forward_s=middle(low.forward_s, high.forward_s),
-        backward_s=middle(low.backward_s, high.backward_s),
-        parameter_bytes=middle(low.parameter_bytes, high.parameter_bytes),
-        activation_bytes=middle(low.activation_bytes, high.activation_bytes),
-        temporary_bytes=middle(low.temporary_bytes, high.temporary_bytes),
-        carried_bytes=middle(low.carried_bytes, high.carried_bytes),
-        input_bytes=middle(low.input_bytes, high.input_bytes),
-        output_bytes=middle(low.output_bytes, high.output_bytes),
-        tied=low.tied or high.tied,
-    )
+    numbers: dict[str, Any] = {}
+    for name in RecordedLayer._fields:
+        if name not in ("name", "tied"):
+            first, second = getattr(low, name), getattr(high, name)
+            numbers[name] = first + (second - first) * share
+    return low._replace(**numbers, tied=low.tied or high.tied)
 
 
 def _check_weights(profile: RecordedProfile, low: int, high: int) -> None:
