@@ -146,7 +146,6 @@ def _stages_follow_each_other(model: onnx.ModelProto) -> Check:
 
 
 def _placement(folder: Path) -> Check:
-    """Check that ONNX Runtime places the nodes as the options say, if it reports where they are."""
     onnxruntime, what = runtime(), "ONNX Runtime places every node as the options say"
     settings: Mapping[str, str] = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
     version = f"ONNX Runtime {onnxruntime.__version__}"

@@ -114,7 +114,6 @@ def write_artifact(
 
 
 def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
-    """Refuse training and sessions of the host that a format cannot express."""
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {exporter.name} is for inference, got a plan for training; try --mode inference")
     session, has_devices = deployment.knobs.session, bool(deployment.devices)
@@ -133,7 +132,6 @@ def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
 
 
 def _check_model(deployment: Deployment, exporter: Exporter) -> None:
-    """Refuse a decoder for formats of layers, and layers for formats of serving engines."""
     is_decoder = isinstance(deployment.source, DecoderModel)
     if is_decoder and not exporter.serves_decoders:
         of_host = deployment.knobs.session.runtime is not None

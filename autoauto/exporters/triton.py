@@ -101,7 +101,6 @@ class Batching(NamedTuple):
 
 
 def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Sequence[Path]) -> Batching:
-    """Open the first axis in the files of all stages, if it can be opened in all of them."""
     graph, batch_size = deployment.graph, deployment.knobs.batch_size
     if graph.fixed_batch:
         return Batching()
@@ -167,7 +166,6 @@ def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
 
 
 def _gpus(deployment: Deployment, stage: Stage) -> list[int]:
-    """The numbers of a stage's devices in all replicas."""
     replicas = deployment.plan.placement
     if not replicas:  # one replica on the first machine
         replicas = (tuple(MachineDevice(0, device) for device in range(len(deployment.cluster))),)
@@ -322,7 +320,6 @@ def _problems(folder: Path, configs: Mapping[str, Any], ensemble: Any, steps: Se
 
 
 def _run(folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """All tensors of the ensemble, computed step by step."""
     tensors = dict(inputs)
     for model, reads, writes in steps:
         for name in reads.values():

@@ -15,8 +15,6 @@ MAX_NODES, MAX_BYTES, MAX_NESTED, MAX_CALLS = 20_000, 2**28, 20, 100
 
 
 class _Size(NamedTuple):
-    """The size of a graph or function once the functions that it calls are inlined."""
-
     n_nodes: int  # of nodes, those in bodies included
     n_bytes: int  # of nodes, those in bodies included
     n_nested: int  # how many bodies lie in each other

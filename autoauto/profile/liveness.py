@@ -52,15 +52,15 @@ def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Livenes
 
 
 def largest_crossing(
-    graph: LayerGraph, layers: LayerRange, batch_size: int, precision: Precision, n: int = 3
+    graph: LayerGraph, layers: LayerRange, batch_size: int, precision: Precision
 ) -> list[tuple[str, int]]:
-    """The names and bytes of the `n` largest tensors that are alive where a range begins or ends, once each."""
+    """The names and bytes of the three largest tensors that are alive where a range begins or ends, once each."""
     crossing = []
     for index in _activations(graph):
         tensor = graph.tensors[index]
         if any(tensor.producer < boundary <= tensor.last_use for boundary in layers):
             crossing.append((tensor.name, tensor.n_bytes(batch_size, precision)))
-    return sorted(crossing, key=lambda entry: -entry[1])[:n]
+    return sorted(crossing, key=lambda entry: -entry[1])[:3]
 
 
 def _activations(graph: LayerGraph) -> list[int]:

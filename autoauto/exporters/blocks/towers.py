@@ -53,7 +53,14 @@ def towers_beside(graph: LayerGraph) -> tuple[Tower, ...]:
     behind = LayerRange(last.layers.start + length, last.layers.stop)
     towers = []
     for is_before, block, outside in ((True, first, before), (False, last, behind)):
-        beside = [i for i in range(*block.layers) if _is_beside(block, operators[i], is_outside=i in range(*outside))]
+        beside: list[int] = []
+        for i in range(*block.layers):
+            module = operators[i].module
+            is_beside = module != block.module and not module.startswith(f"{block.module}.")
+            if not module:
+                is_beside = i in range(*outside)
+            if is_beside:
+                beside.append(i)
         if any(operator.module for operator in operators):
             part = _named(graph, operators, beside)
         else:
@@ -62,12 +69,6 @@ def towers_beside(graph: LayerGraph) -> tuple[Tower, ...]:
             name, layers = part
             towers.append(Tower(name, layers, is_before, is_before and _reaches_far(graph, layers, beside)))
     return tuple(towers)
-
-
-def _is_beside(block: Block, operator: ScopedOperator, *, is_outside: bool) -> bool:
-    if not operator.module:
-        return is_outside
-    return operator.module != block.module and not operator.module.startswith(f"{block.module}.")
 
 
 def _named(

@@ -154,7 +154,6 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
 
 
 def _first_entry(name: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entry of a config that says how the weights are stored; empty where it has none."""
     for key in ("quantization_config", "compression_config"):
         for holder in (config, text):
             entry = holder.get(key)

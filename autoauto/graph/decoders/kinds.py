@@ -260,7 +260,6 @@ def _listed_kinds(kinds: Any, fields: Values, n_layers: int) -> Sequence[str]:
 
 
 def _windowed_blocks(fields: Values, every: range) -> Sequence[int]:
-    """The numbers of the blocks whose attention has a window, where no list says it."""
     if "max_window_layers" in fields.defaults:
         first = fields.value("max_window_layers")
         if fields.value("use_sliding_window") and isinstance(first, int) and first >= 0:
@@ -317,7 +316,6 @@ def _ungated_experts(fields: Values) -> Experts:
 
 
 def _of_block_configs(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
-    """Blocks of several sizes, some without an attention or a feed-forward layer."""
     hidden_size, n_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     made: list[BlockKind] = []
     for block in fields.per_block("block_configs", n_layers) or ():

@@ -60,7 +60,6 @@ def notes_of(decoder: Decoder) -> tuple[str, ...]:
 
 
 def _block_weights(decoder: Decoder, kind: BlockKind) -> dict[str, int]:
-    """The elements of the weights of a block: of attention, feed-forward layer, norms, and the router of experts."""
     parts = kind.part_weights(decoder.hidden_size, 1)
     attention = parts.pop(BlockPart.QKV, 0) + parts.pop(BlockPart.OUTPUT, 0)
     router = 0 if kind.feed_forward is None else kind.feed_forward.unsplit_weights(decoder.hidden_size)

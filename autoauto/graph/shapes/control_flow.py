@@ -116,12 +116,8 @@ def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) ->
 
 
 def _first_element(node: onnx.NodeProto, index: int, values: Values) -> Any:
-    if index >= len(node.input) or not node.input[index]:
-        return None
-    data = values[node.input[index]].data
-    if data is None:
-        return None
-    return data.reshape(-1)[0]
+    data = values[node.input[index]].data if index < len(node.input) and node.input[index] else None
+    return None if data is None else data.reshape(-1)[0]
 
 
 def _passes_on(body: onnx.GraphProto) -> bool:

@@ -371,7 +371,6 @@ class ProfileTarget:
         return self
 
     def _with_speeds(self, cluster: str, names: Sequence[str], speeds: Mapping[str, float]) -> ProfileTarget:
-        """The one profile with its times divided by the speed of each kind of devices, where they have one."""
         if len(names) > 1 and not speeds:
             raise BadInput(
                 f"a profile is of one kind of device, {cluster} has {_listed(names)}, and nothing says how fast "

@@ -113,7 +113,6 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
 
 
 def _batch_note(layers: Sequence[_TrtLayer], batch_size: int, details: Path) -> tuple[str, ...]:
-    """Refuse a batch size that the tensors of an engine contradict; a note where they leave it open."""
     writers = _writers(layers)
     inputs: dict[str, list[int]] = {}
     others: dict[str, list[int]] = {}

@@ -375,7 +375,6 @@ def _kernels(events: Events) -> dict[str, list[tuple[float, float]]]:
 
 
 def _arrows(events: Events) -> dict[str, list[tuple[float, str, float]]]:
-    """The arrows from forward to backward operators, by the thread in which they begin."""
     ends = {str(event.id): event for event in events if event.cat == "fwdbwd" and event.ph == "f"}
     arrows: dict[str, list[tuple[float, str, float]]] = defaultdict(list)
     for event in events:

@@ -84,7 +84,6 @@ def _documents(started: Started) -> list[dict[str, Any]]:
 
 
 def _front_documents(app: str, sets: Sequence[PodSet], engine: Engine) -> list[dict[str, Any]]:
-    """The front of two pools: a Deployment of one pod, and the file that it reads."""
     name, command = f"{app}-{FRONT}", front_in_kubernetes(sets, engine)
     container: dict[str, Any] = {
         "name": FRONT,
