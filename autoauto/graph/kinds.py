@@ -11,7 +11,6 @@ from onnx import helper
 
 from autoauto.graph.facts import TensorFact
 from autoauto.graph.shapes.infer import schema
-from autoauto.graph.shapes.values import operator_name
 from autoauto.records.layers import AttributeValue, LayerGraph
 from autoauto.records.units import Precision
 
@@ -66,13 +65,6 @@ def kind(node: onnx.NodeProto, attributes: Attributes, outputs: Sequence[str], f
     written = [_description(facts[name]) for name in outputs]
     shapes = f"[{', '.join(read)}], [{', '.join(written)}]"
     return f"{node.op_type}-{_short_key(f'({node.domain!r}, {node.op_type!r}, {attributes!r}, {shapes})')}"
-
-
-def layer_operator(node: onnx.NodeProto) -> str:
-    """The name of an operator in a layer: with its domain where the standard has another operator of that name."""
-    if node.domain and onnx.defs.has(node.op_type):
-        return operator_name(node)
-    return str(node.op_type)
 
 
 def digest(*parts: object) -> str:

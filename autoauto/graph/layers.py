@@ -17,12 +17,13 @@ import onnx
 
 from autoauto.graph.blocks import blocks_of, scoped_operator
 from autoauto.graph.facts import ModelFacts, TensorFact
-from autoauto.graph.kinds import attributes, code_operands, digest, kind, layer_operator
+from autoauto.graph.kinds import attributes, code_operands, digest, kind
 from autoauto.graph.onnx_file import has_bodies, reads
 from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.control_flow import branches, runs_name
 from autoauto.graph.shapes.infer import opset
 from autoauto.graph.shapes.shape_rule import integers
+from autoauto.graph.shapes.values import operator_name
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Body, Layer, LayerGraph, Tensor
 
@@ -161,7 +162,8 @@ def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, i
         given = tuple(sorted((*given, ("bodies", tuple(texts)))))
     return Layer(
         name=title,
-        op=layer_operator(node),
+        # With its domain where the standard has another operator of that name.
+        op=operator_name(node) if node.domain and onnx.defs.has(node.op_type) else str(node.op_type),
         attributes=given,
         operands=tuple(index(name) if name else -1 for name in reads(node)),
         inputs=tuple(map(index, reading.inputs)),

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -111,7 +111,12 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
     # Layers by their names, and by those of the tensors that they write, which are also names of nodes.
     layer_named = {layer.name: index for index, layer in enumerate(graph.layers)}
     layer_named |= {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer >= 0}
-    computed = [_named_layers(node, layer_named) for node in nodes]
+    computed: list[set[int]] = []
+    for node in nodes:
+        layers = set()
+        for name in node.names:  # of every name the longest part that is known counts
+            layers.update([layer_named[base] for base in bases(name) if base in layer_named][:1])
+        computed.append(layers)
     total_s = sum(node.seconds for node in nodes)
     unknown_s = sum(node.seconds for node, layers in zip(nodes, computed, strict=True) if not layers)
     if not any(computed) or total_s == 0 or unknown_s > MAX_UNKNOWN * total_s:
@@ -138,16 +143,6 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
         for layer in same:
             own_s[layer] = middle_s
     return [own_s[layer] + relayout_s[layer] for layer in range(len(graph))]
-
-
-def _named_layers(node: NodeTime, layer_named: Mapping[str, int]) -> set[int]:
-    """The layers that a node is called after; of every name of it the longest part that is known counts."""
-    layers = set()
-    for name in node.names:
-        known = next((base for base in bases(name) if base in layer_named), None)
-        if known is not None:
-            layers.add(layer_named[known])
-    return layers
 
 
 def _with_absorbed(graph: LayerGraph, computed: Sequence[set[int]]) -> list[set[int]]:

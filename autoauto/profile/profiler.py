@@ -20,7 +20,6 @@ from autoauto.profile.variants import Variants
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import (
     PROFILE_SCHEMA,
-    CompiledRange,
     LayerProfile,
     ModelProfile,
     UnboundLayer,
@@ -223,7 +222,18 @@ class Profiler:
         model = variants.alone(variant)
         layer = LayerRange(len(model) - 1, len(model))
         compiled = self._target.compile(model, layer, self._device, options)
-        profile = _alone(compiled)
+        profile = LayerProfile(
+            forward_cycles=compiled.forward_cycles,
+            backward_cycles=compiled.backward_cycles,
+            shared=dict(compiled.shared),
+            exclusive=dict(compiled.exclusive),
+            temporary_bytes=compiled.temporary_bytes,
+            carried_bytes=0,
+            input_bytes=0,
+            output_bytes=0,
+            activation_bytes=0,
+            weight_cycles=compiled.weight_cycles,
+        )
         bound_bytes = options.session.bound_bytes(self._device)
         if bound_bytes == inf or compiled.binding_below_bytes > bound_bytes:  # it is of this session only
             return profile
@@ -283,18 +293,3 @@ class _Named(NamedTuple):
 
 _InModel = tuple[Mapping[str, LayerProfile], tuple[LayerProfile, ...]]
 """Layers alone by their variants, and all layers in their model."""
-
-
-def _alone(compiled: CompiledRange) -> LayerProfile:
-    return LayerProfile(
-        forward_cycles=compiled.forward_cycles,
-        backward_cycles=compiled.backward_cycles,
-        shared=dict(compiled.shared),
-        exclusive=dict(compiled.exclusive),
-        temporary_bytes=compiled.temporary_bytes,
-        carried_bytes=0,
-        input_bytes=0,
-        output_bytes=0,
-        activation_bytes=0,
-        weight_cycles=compiled.weight_cycles,
-    )

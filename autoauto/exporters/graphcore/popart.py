@@ -175,8 +175,13 @@ def _program(deployment: Deployment, outputs: tuple[str, ...]) -> str:
     options = function(
         "session_options()", "The options that go with the attributes of the model.", _options(deployment)
     )
+    lines = [f'transformer = popart.GraphTransformer(str(Path(__file__).with_name("{MODEL}")))']
+    if deployment.precision is Precision.FP16:  # PopART computes in the format of the model's tensors
+        lines.append("transformer.convertFloatsToHalfs()")
+    lines.append("return transformer.getModelProto()")
+    model = function("model()", "The model in the precision of the plan.", lines)
     session = _session(training, overlaps=io_tiles(deployment, RUNTIME) > 0)
-    return header(deployment, "PopART's session") + constants + options + _model(deployment) + session
+    return header(deployment, "PopART's session") + constants + options + model + session
 
 
 def _options(deployment: Deployment) -> Iterator[str]:
@@ -199,15 +204,6 @@ def _options(deployment: Deployment) -> Iterator[str]:
         kind = "Pipeline" if pipelined else "RecomputeAll"
         yield f"options.autoRecomputation = popart.RecomputationType.{kind}"
     yield "return options"
-
-
-def _model(deployment: Deployment) -> str:
-    """The function that reads the model; PopART computes in the format of its tensors."""
-    lines = [f'transformer = popart.GraphTransformer(str(Path(__file__).with_name("{MODEL}")))']
-    if deployment.precision is Precision.FP16:
-        lines.append("transformer.convertFloatsToHalfs()")
-    lines.append("return transformer.getModelProto()")
-    return function("model()", "The model in the precision of the plan.", lines)
 
 
 def _session(training: bool, *, overlaps: bool) -> str:

@@ -42,18 +42,15 @@ def field_norm(step: NodeStep) -> SampleAxis:
 
 
 def reduce(step: NodeStep) -> SampleAxis:
-    """Removes axes, or makes them 1 long."""
+    """Removes axes, or makes them 1 long; ArgMax and ArgMin do so with one."""
+    if step.node.op_type in ("ArgMax", "ArgMin"):
+        axes = {step.axis(0)}
+        return removed(step, not_along(step, axes), axes)
     rank = len(step.shape())
     given = step.integers("axes", 1)
     if not given and step.integer("noop_with_empty_axes", 0):
         return step.only()
     axes = {axis % rank for axis in given or range(rank)}  # without axes it reduces all
-    return removed(step, not_along(step, axes), axes)
-
-
-def arg_reduce(step: NodeStep) -> SampleAxis:
-    """ArgMax and ArgMin: like `reduce`, over one axis."""
-    axes = {step.axis(0)}
     return removed(step, not_along(step, axes), axes)
 
 

@@ -32,8 +32,7 @@ _REDUCE = "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean R
 _STANDARD: dict[str, SampleRule] = {
     **dict.fromkeys(_POINTWISE.split(), by_rows.pointwise),
     **dict.fromkeys(_ROWS.split(), by_rows.rows),
-    **dict.fromkeys((*_REDUCE.split(), "ReduceSumSquare"), by_rows.reduce),
-    **dict.fromkeys(("ArgMax", "ArgMin"), by_rows.arg_reduce),
+    **dict.fromkeys((*_REDUCE.split(), "ReduceSumSquare", "ArgMax", "ArgMin"), by_rows.reduce),
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), by_rows.softmax),
     **dict.fromkeys(("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"), by_rows.layer_norm),
     **dict.fromkeys(("Split", "TopK", "LpNormalization"), by_rows.along_axis),

@@ -153,8 +153,8 @@ def _scan(node: onnx.NodeProto, values: Values, walk: Walk) -> list[Value]:
     values[runs_name(node)] = _runs(n_runs)
     out_axes = integers(node, "scan_output_axes") or (0,) * len(added)
     for axis, value in zip(out_axes, added, strict=True):
-        place = axis % (len(value.shape) + 1)
-        shape = (*value.shape[:place], n_runs, *value.shape[place:])
+        index = axis % (len(value.shape) + 1)
+        shape = (*value.shape[:index], n_runs, *value.shape[index:])
         results.append(value._replace(shape=shape, data=None, constant=False))
     return results
 

@@ -77,8 +77,8 @@ def _outputs(
         else:  # with the start and end of operator set 15
             lengths_read = np.array(shape[integer(node, "start", 0) : integer(node, "end", len(shape))], np.int64)
         # The shape of an upper bound is no constant.
-        value = Value(TensorProto.INT64, lengths_read.shape, lengths_read, not read[0].data_dependent)
-        return {node.output[0]: value}
+        constant = not read[0].data_dependent
+        return {node.output[0]: Value(TensorProto.INT64, lengths_read.shape, lengths_read, constant)}
     operands = [values[name] if name else None for name in node.input]
     check_windows(node, operands)
     types = infer_types(model, node, values)

@@ -77,7 +77,11 @@ def _matches(graph: LayerGraph, file_nodes: Sequence[FileNode], nodes: Sequence[
     by_name = {node.name: node for node in file_nodes if node.name}
     matches = []
     for node in nodes:
-        file_node = by_name.get(node.name) or _without_name(node, file_nodes)
+        file_node = by_name.get(node.name)
+        if file_node is None and node.position < len(file_nodes):
+            at_position = file_nodes[node.position]
+            if not at_position.name and at_position.op == node.op:
+                file_node = at_position
         if file_node is None:
             matches.append(_Match(node, _layer_by_name(node, activations, by_name)))
             continue
@@ -95,14 +99,6 @@ def _layer_by_name(node: NodeRecord, activations: Mapping[str, Tensor], by_name:
             if output in activations:
                 return activations[output].producer
     return None
-
-
-def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode | None:
-    """The node of the file at the index of a node, where it has no name and the same operator."""
-    if node.position >= len(file_nodes):
-        return None
-    file_node = file_nodes[node.position]
-    return file_node if not file_node.name and file_node.op == node.op else None
 
 
 def bases(name: str) -> Iterator[str]:
@@ -277,14 +273,14 @@ def _layers(
     return tuple(layers)
 
 
-def _read(path: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
-    return line_of_nodes(path, read_onnxruntime(path, memory), batch_size)
-
-
 def _join(path: Path, memory: Path | None, batch_size: int | None, file: ProfiledFile) -> RecordedProfile:
     records = read_onnxruntime(path, memory)
     size, layers = join_model(file, records.nodes, batch_size, str(path))
     return RecordedProfile(file.graph.name, {size: layers}, records.notes)
 
 
-IMPORTER = Importer("onnxruntime", _read, _join)
+IMPORTER = Importer(
+    "onnxruntime",
+    lambda path, memory, batch_size: line_of_nodes(path, read_onnxruntime(path, memory), batch_size),
+    _join,
+)

@@ -404,10 +404,6 @@ class ProfileTarget:
         notes: dict[str, None] = {}
         for profile in self._profiles:
             notes |= dict.fromkeys(profile.notes)
-        return (*notes, self._read)
-
-    @property
-    def _read(self) -> str:
         sizes = self.recorded.batch_sizes
         n_layers = len(self.recorded.layers_at[sizes[0]])
         count = f"{n_layers} layer{'s' if n_layers > 1 else ''}"
@@ -416,7 +412,7 @@ class ProfileTarget:
         if len(set(sizes_of.values())) > 1:
             at = _listed(f"{_listed(sizes)} of {kind}" for kind, sizes in sizes_of.items())
         between = "; between them it is interpolated" if len(self._batch_sizes) > 1 else ""
-        return f"all numbers are estimated from a profile of {count} at batch size {at}{between}"
+        return (*notes, f"all numbers are estimated from a profile of {count} at batch size {at}{between}")
 
     @property
     def version(self) -> str:

@@ -263,7 +263,9 @@ def _boundary_bytes(layers: Sequence[_TrtLayer], where: str) -> list[float]:
     read: dict[str, int] = {}
     for index, layer in enumerate(layers):
         for tensor in (*layer.inputs, *layer.outputs):
-            sizes[tensor.name] = _n_bytes(tensor, f"{where} {layer.name!r:.80}")
+            here = f"{where} {layer.name!r:.80}"
+            n_bytes = min(prod(tensor.dimensions), 2 * MAX_NUMBER) * _bits(tensor.format, here) / 8
+            sizes[tensor.name] = number_in(n_bytes, f"{here}: bytes of tensor {tensor.name!r:.80}", MAX_NUMBER)
         for tensor in layer.inputs:
             read[tensor.name] = index
         for tensor in layer.outputs:
@@ -277,11 +279,6 @@ def _boundary_bytes(layers: Sequence[_TrtLayer], where: str) -> list[float]:
             changes[producer + 1] += n_bytes
             changes[last_use + 1] -= n_bytes
     return list(accumulate(changes[:-1]))
-
-
-def _n_bytes(tensor: _TrtTensor, where: str) -> float:
-    n_bytes = min(prod(tensor.dimensions), 2 * MAX_NUMBER) * _bits(tensor.format, where) / 8
-    return number_in(n_bytes, f"{where}: bytes of tensor {tensor.name!r:.80}", MAX_NUMBER)
 
 
 def _bits(text: str, where: str) -> int:
