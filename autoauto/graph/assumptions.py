@@ -17,7 +17,7 @@ from autoauto.graph.onnx_file import all_nodes, first_output
 from autoauto.graph.plain import CONTROL_FLOW
 from autoauto.graph.shapes.control_flow import branches, runs_name
 from autoauto.graph.shapes.values import is_float, label
-from autoauto.records.layers import LayerGraph, ModelInputs
+from autoauto.records.layers import LayerGraph
 
 N_NAMED = 3
 MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not named
@@ -25,8 +25,10 @@ MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not na
 
 def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) -> tuple[str, ...]:
     """Sentences on what is assumed of a model besides what its file states: of inputs first, of outputs last."""
+    texts = [f"{name} {'x'.join(map(str, lengths))}" for name, lengths in graph.inputs.shapes]
+    given = [f"lengths that were given: {', '.join(texts)}"] if texts else []
     every = (
-        _lengths(graph.inputs),
+        given,
         _batch_axes(model, known),
         _states(known, graph),
         _control_flow(known),
@@ -44,12 +46,6 @@ def weight_formats(known: ModelFacts) -> tuple[str, ...]:
         if len(tensor.dims) > 1 and (is_float(tensor.data_type) or dtype.itemsize == 1):  # wide integers are indices
             n_bytes[str(dtype)] += prod(tensor.dims) * dtype.itemsize
     return tuple(name for name, n in n_bytes.most_common() if n >= MIN_SHARE * n_bytes.total())
-
-
-def _lengths(given: ModelInputs) -> Iterator[str]:
-    texts = [f"{name} {'x'.join(map(str, lengths))}" for name, lengths in given.shapes]
-    if texts:
-        yield f"lengths that were given: {', '.join(texts)}"
 
 
 def _batch_axes(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:

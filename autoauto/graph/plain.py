@@ -129,8 +129,18 @@ def _check_names(names: Iterable[object]) -> None:
 
 def _check(node: onnx.NodeProto, context: Any) -> None:
     _check_names((node.name, node.op_type, node.domain, *node.input, *node.output))
-    for attribute in node.attribute:
-        _check_attribute(node, attribute)
+    for attribute in node.attribute:  # onnx lets these faults pass
+        _check_names([attribute.name])
+        if attribute.ref_attr_name:
+            raise UnreadableModel(
+                f"only the body of a function has parameters, {attribute.name!r} of node {node.name!r} is one"
+            )
+        try:
+            b"".join((attribute.s, *attribute.strings)).decode()
+        except UnicodeDecodeError:
+            raise UnreadableModel(
+                f"attribute {attribute.name!r} of node {node.name!r} must be UTF-8 text, got {attribute.s!r:.80}"
+            ) from None
     n_outputs = attribute_named(node, "num_outputs") if node.op_type == "Split" else None
     if n_outputs is not None and n_outputs.i != len(node.output):  # the inference of onnx ends the process there
         raise UnreadableModel(
@@ -167,21 +177,6 @@ def _check_bodies(node: onnx.NodeProto) -> None:
         fits = fits and all(entry.name for entry in chain(body.input, body.output))
     if not fits:
         raise UnreadableModel(f"the bodies of {node.op_type} {node.name!r} lack the ends that ONNX asks for")
-
-
-def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
-    """Refuse faults that onnx lets pass: texts that are not UTF-8, and parameters of functions outside a function."""
-    _check_names([attribute.name])
-    if attribute.ref_attr_name:
-        raise UnreadableModel(
-            f"only the body of a function has parameters, {attribute.name!r} of node {node.name!r} is one"
-        )
-    try:
-        b"".join((attribute.s, *attribute.strings)).decode()
-    except UnicodeDecodeError:
-        raise UnreadableModel(
-            f"attribute {attribute.name!r} of node {node.name!r} must be UTF-8 text, got {attribute.s!r:.80}"
-        ) from None
 
 
 def _without_constants(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:

@@ -114,8 +114,10 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
     computed: list[set[int]] = []
     for node in nodes:
         layers = set()
-        for name in node.names:  # of every name the longest part that is known counts
-            layers.update([layer_named[base] for base in bases(name) if base in layer_named][:1])
+        for name in node.names:
+            known = next((base for base in bases(name) if base in layer_named), None)
+            if known is not None:  # the longest part of the name that is a layer's
+                layers.add(layer_named[known])
         computed.append(layers)
     total_s = sum(node.seconds for node in nodes)
     unknown_s = sum(node.seconds for node, layers in zip(nodes, computed, strict=True) if not layers)

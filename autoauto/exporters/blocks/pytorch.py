@@ -13,7 +13,6 @@ import msgspec
 
 from autoauto.exporters import schedule_csv
 from autoauto.exporters.blocks.stages import (
-    StageBlocks,
     blocks_of_stages,
     check_counts,
     check_devices,
@@ -70,20 +69,16 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
     lines.append(f"pipeline_parallel_degree = {deployment.plan.n_devices}")
     lines.append(f"pipeline_parallel_microbatch_size = {knobs.batch_size}")
     lines.append("module_fqns_per_model_part = [")
-    lines += [f"  {json.dumps(_modules(blocks))}," for blocks in stages]
+    for blocks in stages:  # the modules beside the first block, the blocks, and those beside the last
+        modules = [*blocks[0].others, *(block.module for block in blocks)]
+        if len(blocks) > 1:
+            modules += blocks[-1].others
+        lines.append(f"  {json.dumps(modules)},")
     lines.append("]")
     if knobs.training:
         lines += ["", "[training]", f"local_batch_size = {knobs.batch_size * knobs.mode.n_micro_batches}"]
     (folder / TITAN_FILE).write_text("\n".join(lines) + "\n", encoding="utf-8")
     write_blocks(deployment, stages, folder)
-
-
-def _modules(blocks: StageBlocks) -> list[str]:
-    modules = list(blocks[0].others)
-    modules += [block.module for block in blocks]
-    if len(blocks) > 1:
-        modules += blocks[-1].others
-    return modules
 
 
 def _schedule(deployment: Deployment) -> str:

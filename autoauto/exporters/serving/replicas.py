@@ -53,9 +53,10 @@ def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedRepli
         if engine.launcher.placing.ranks_first:
             parts = tuple(part._replace(gpus=ranks_first(part.gpus, session.split)) for part in parts)
         firsts = [block.layers.start for block in deployment.graph.blocks]
-        bounds = pairwise(deployment.plan.plans[plan].partition)
-        blocks = tuple(sum(start <= first < stop for first in firsts) for start, stop in bounds)
-        replicas.append(ServedReplica(number, plan, parts, FIRST_PORT + number, blocks))
+        blocks: list[int] = []
+        for start, stop in pairwise(deployment.plan.plans[plan].partition):
+            blocks.append(sum(start <= first < stop for first in firsts))
+        replicas.append(ServedReplica(number, plan, parts, FIRST_PORT + number, tuple(blocks)))
     return (*replicas, *_prefill_workers(deployment, replicas))
 
 

@@ -155,7 +155,8 @@ def _at_positions(step: NodeStep, samples: SampleAxis) -> SampleAxis:
 
     def spread(batch_size: int) -> Array:
         # Of one sample only position 0 can be picked.
-        return np.where(in_sample, positions, np.arange(batch_size).reshape((-1,) + (1,) * (rank - 1)))
+        samples = np.arange(batch_size).reshape((-1,) + (1,) * (rank - 1))
+        return np.where(in_sample, positions, samples)
 
     step.literals[1] = spread
     return SampleAxis(0, 1)

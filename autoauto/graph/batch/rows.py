@@ -25,10 +25,12 @@ def rows(step: NodeStep) -> SampleAxis:
 
 def softmax(step: NodeStep) -> SampleAxis:
     """Normalises one axis; before operator set 13, which QLinearSoftmax names by an attribute, all from there on."""
-    is_quantised = step.node.op_type == "QLinearSoftmax"
-    if (step.integer("opset", 13) if is_quantised else step.version) >= 13:
+    version, first = step.version, step.axis(1)
+    if step.node.op_type == "QLinearSoftmax":
+        version, first = step.integer("opset", 13), step.axis(-1)
+    if version >= 13:
         return not_along(step, {step.axis(-1)})
-    return not_along(step, range(step.axis(-1 if is_quantised else 1), len(step.shape())))
+    return not_along(step, range(first, len(step.shape())))
 
 
 def layer_norm(step: NodeStep) -> SampleAxis:

@@ -120,11 +120,8 @@ class _Header:
             return self._number(_NUMBERS[kind])
         if kind == _TEXT:
             return self._text()
-        if kind == _LIST:
-            return self._list()
-        raise UnreadableModel(f"a value must have a type of GGUF, got {kind} in {self._path}")
-
-    def _list(self) -> _Listed:
+        if kind != _LIST:
+            raise UnreadableModel(f"a value must have a type of GGUF, got {kind} in {self._path}")
         kind, n_items = self._number("I"), self._count(_MAX_ITEMS, "items of a list")
         if kind not in _NUMBERS:
             for _ in range(n_items):  # the vocabulary, of which only the length counts

@@ -116,7 +116,9 @@ def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) ->
 
 
 def _first_element(node: onnx.NodeProto, index: int, values: Values) -> Any:
-    data = values[node.input[index]].data if index < len(node.input) and node.input[index] else None
+    if index >= len(node.input) or not node.input[index]:
+        return None
+    data = values[node.input[index]].data
     return None if data is None else data.reshape(-1)[0]
 
 

@@ -203,7 +203,10 @@ def _of_layers(
     for name, times in seconds.items():
         shares = times if len(times) > 1 else [times[0] / n_layers[name]] * n_layers[name]
         left[name] = iter(shares)
-    return [next(left[layer.name]) if layer.name in left else None for layer in layers]
+    of_layers = []
+    for layer in layers:
+        of_layers.append(next(left[layer.name]) if layer.name in left else None)
+    return of_layers
 
 
 def _seconds(path: Path) -> dict[str, list[float]]:
