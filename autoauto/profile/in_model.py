@@ -115,9 +115,9 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
     for node in nodes:
         layers = set()
         for name in node.names:
-            known = next((base for base in bases(name) if base in layer_named), None)
-            if known is not None:  # the longest part of the name that is a layer's
-                layers.add(layer_named[known])
+            longest = next((base for base in bases(name) if base in layer_named), None)
+            if longest is not None:
+                layers.add(layer_named[longest])
         computed.append(layers)
     total_s = sum(node.seconds for node in nodes)
     unknown_s = sum(node.seconds for node, layers in zip(nodes, computed, strict=True) if not layers)
