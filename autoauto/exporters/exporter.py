@@ -34,27 +34,19 @@ class ModelFile(Source, Protocol):
     """A model file whose parts can be written as files."""
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write what `cut` makes as a file, its weights beside it where they are too many for one.
-
-        Returns:
-            The sub-model without its content.
-        """
+        """Write what `cut` makes, weights beside it where they are too many, and return it without its content."""
 
 
 class DecoderModel(NamedTuple):
     """A decoder that serving engines load themselves: a `ModelFile` out of which nothing is cut.
 
-    Attributes:
-        name: on Hugging Face, or the path of a folder or a `config.json`.
-        decoder: what its config says.
-        speculation: how its answers are drafted.
-        cached_share: the share of a prompt that the prefix cache has.
+    Its name is one of Hugging Face, or the path of a folder or a `config.json`.
     """
 
     name: str
     decoder: Decoder
     speculation: Speculation = NO_SPECULATION
-    cached_share: float = 0.0
+    cached_share: float = 0.0  # of a prompt, in the prefix cache
 
     @property
     def served_name(self) -> str:
@@ -82,13 +74,7 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """The performance of all replicas of a deployment.
-
-    Attributes:
-        samples_per_s: throughput; tokens of answers where text is generated.
-        origin: of the throughput, and of the costs of the plan.
-        tokens: rates and latencies where text is generated.
-    """
+    """Throughput of all replicas (tokens of answers where text is generated), its origin, and rates of tokens."""
 
     samples_per_s: float
     origin: Origin
@@ -180,11 +166,7 @@ class Deployment:
         return stages
 
     def one_plan(self) -> Plan:
-        """The plan that all replicas have.
-
-        Raises:
-            BadInput: replicas on unlike devices have plans of their own.
-        """
+        """The plan of all replicas; raises `BadInput` where replicas on unlike devices have plans of their own."""
         if self.plan.other_plans:
             raise BadInput(
                 f"this format has one plan for all replicas, got {len(self.plan.plans)} different ones; try --to onnx"

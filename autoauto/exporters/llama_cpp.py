@@ -29,13 +29,7 @@ _ANSWER_S, _EXECUTABLE = 120.0, 0o755
 
 
 class LlamaServer(NamedTuple):
-    """A server.
-
-    Attributes:
-        name: of its script and its service.
-        cores: the hardware threads that are its own; none where it is alone.
-        options: of its command.
-    """
+    """A server by the name of its script and service, on hardware threads of its own, or on all where it is alone."""
 
     name: str
     cores: tuple[int, ...]
@@ -51,11 +45,7 @@ class LlamaServer(NamedTuple):
 
 
 def processes(deployment: Deployment) -> tuple[LlamaServer, ...]:
-    """The servers of a configuration.
-
-    Raises:
-        BadInput: the configuration is of another engine.
-    """
+    """The servers of a configuration; raises `BadInput` for one of another engine."""
     knobs, model, mode = deployment.knobs, deployment.source, generation(deployment)
     if not isinstance(knobs.session, LlamaCppSession) or not isinstance(model, DecoderModel):
         raise BadInput("--to llama-cpp starts llama.cpp with a GGUF file, got a configuration of another engine")
@@ -113,11 +103,7 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def read_script(path: Path) -> LlamaServer:
-    """The server that a script starts.
-
-    Raises:
-        BadInput: llama.cpp would refuse its options.
-    """
+    """The server that a script starts; raises `BadInput` if llama.cpp would refuse its options."""
     words = shlex.split(path.read_text(encoding="utf-8"), comments=True)
     words = words[words.index("exec") + 1 : -1]  # without the arguments that are passed on
     own: tuple[int, ...] = ()
@@ -152,12 +138,7 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def answered_tokens(url: str, input_tokens: int, output_tokens: int) -> int:
-    """The tokens of a server's answer to a prompt, by its own count.
-
-    Raises:
-        URLError: it refuses the request.
-        KeyError: it does not count.
-    """
+    """The tokens of a server's answer to a prompt, by its own count; `URLError` or `KeyError` without one."""
     asked = {"prompt": [1] * input_tokens, "max_tokens": output_tokens, "ignore_eos": True}
     request = Request(f"{url}/v1/completions", json.dumps(asked).encode(), {"Content-Type": "application/json"})
     if not url.startswith("http://127.0.0.1:"):

@@ -35,11 +35,7 @@ SETTINGS = "session.layer_assignment_settings"
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the model and the options of its session.
-
-    Raises:
-        BadInput: replicas have different plans, or a stage has several devices.
-    """
+    """Write the model and the options of its session."""
     plan = deployment.one_plan()
     if any(stage.n_replicas > 1 for stage in plan.stages):
         raise BadInput("this format has one device a stage, got a stage on several; try --to onnx")
@@ -48,7 +44,9 @@ def write(deployment: Deployment, folder: Path) -> None:
     # The file of the sub-model of all layers lacks inputs that nothing reads, and outputs that are inputs.
     model = onnx.load_model(folder / MODEL, load_external_data=False)
     model.ir_version = max(model.ir_version, IR_VERSION)
-    model.configuration.add(name=CONFIGURATION, num_devices=len(plan.stages), device=_devices(deployment))
+    name = deployment.cluster.devices[0].name
+    devices = [f"{stage.device_kind or name} {stage.device}" for stage in plan.stages]
+    model.configuration.add(name=CONFIGURATION, num_devices=len(plan.stages), device=devices)
     for node, stage in zip(model.graph.node, _stages(deployment, model.graph), strict=True):
         node.device_configurations.add(configuration_id=CONFIGURATION, pipeline_stage=stage)
         node.metadata_props.add(key="layer_ann", value=f"stage{stage}")
@@ -60,12 +58,6 @@ def write(deployment: Deployment, folder: Path) -> None:
     (folder / MODEL).write_bytes(model.SerializeToString(deterministic=True))
     options = json.dumps({SETTINGS: "; ".join(_rules(deployment))}, indent=1)
     (folder / OPTIONS).write_text(f"{options}\n", encoding="utf-8")
-
-
-def _devices(deployment: Deployment) -> list[str]:
-    """The device of every stage, by its kind and its number in the pipeline."""
-    name = deployment.cluster.devices[0].name
-    return [f"{stage.device_kind or name} {stage.device}" for stage in deployment.plan.stages]
 
 
 def _rules(deployment: Deployment) -> Iterator[str]:
@@ -140,7 +132,6 @@ def _stages_are_those_of_the_plan(deployment: Deployment, model: onnx.ModelProto
 
 
 def _stages_follow_each_other(model: onnx.ModelProto) -> Check:
-    """No node reads what a later stage makes."""
     made: dict[str, int | None] = {}
     n_edges, n_back = 0, 0
     for node in model.graph.node:  # sorted: a writer comes before its readers
@@ -155,7 +146,6 @@ def _stages_follow_each_other(model: onnx.ModelProto) -> Check:
 
 
 def _placement(folder: Path) -> Check:
-    """Check that ONNX Runtime places the nodes as the options say, if it reports where they are."""
     onnxruntime, what = runtime(), "ONNX Runtime places every node as the options say"
     settings: Mapping[str, str] = json.loads((folder / OPTIONS).read_text(encoding="utf-8"))
     version = f"ONNX Runtime {onnxruntime.__version__}"

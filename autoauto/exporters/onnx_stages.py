@@ -44,19 +44,13 @@ part of a model than in the whole, so that it rounds at other places, to 11 bits
 
 @dataclass(frozen=True, slots=True)
 class ModelPort:
-    """An input or output of the model.
-
-    Attributes:
-        name, shape, dtype: as in `Port` (`autoauto.records.layers`).
-        batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
-        data_dependent: as in `Port`; samples lie along no axis then.
-    """
+    """An input or output of the model, as a `Port`, with the axis along which samples lie."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    batch_axis: int | None
-    data_dependent: bool = False
+    batch_axis: int | None  # None where the shape does not depend on the number of samples
+    data_dependent: bool = False  # samples lie along no axis then
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +94,7 @@ class StageFile:
 
     @property
     def session(self) -> Session:
-        """The session with which the stage was measured.
-
-        Raises:
-            BadInput: there is no such runtime or option, or the runtime does not compute in the format.
-        """
+        """The session with which the stage was measured; `BadInput` if there is no such runtime, option or format."""
         if self.runtime not in RUNTIMES:
             raise BadInput(f"runtime is one of {', '.join(RUNTIMES)}, got {self.runtime!r:.60}")
         values: dict[str, Any] = {}
@@ -123,28 +113,17 @@ class StageFile:
 
 @dataclass(frozen=True, slots=True)
 class PipelineFiles:
-    """Replicas of one plan.
-
-    Attributes:
-        n_replicas: how many.
-        placement: for every replica the devices of its stages, each by its machine and its number there.
-        period_s: between two finished micro-batches of a replica.
-        stages: in the order of their layers.
-    """
+    """Replicas of one plan."""
 
     n_replicas: int
-    placement: tuple[tuple[MachineDevice, ...], ...]
-    period_s: float
+    placement: tuple[tuple[MachineDevice, ...], ...]  # for every replica the devices of its stages
+    period_s: float  # between two finished micro-batches of a replica
     stages: tuple[StageFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineFile:
-    """The content of `pipeline.json`; all times and the throughput have one `origin`.
-
-    Attributes:
-        devices: by their numbers, as --device names them; empty where all are cores and alike, or of another target.
-    """
+    """The content of `pipeline.json`; all times and the throughput have one `origin`."""
 
     model: str
     cluster: str
@@ -154,7 +133,7 @@ class PipelineFile:
     inputs: tuple[ModelPort, ...]
     outputs: tuple[ModelPort, ...]
     pipelines: tuple[PipelineFiles, ...]
-    devices: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()  # by number, as --device names them; empty where alike, or of another target
 
 
 def write(deployment: Deployment, folder: Path) -> None:
@@ -188,11 +167,6 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: Path) -> StageFile:
-    """Write the file of a stage.
-
-    Raises:
-        BadInput: the program does not know the runtime that was measured.
-    """
     stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
     source, graph, session = deployment.source, deployment.graph, deployment.session(plan, stage)
     if session.runtime not in RUNTIMES:
@@ -203,6 +177,9 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
     received = source.carried(graph, stage.layers.start, batch_size)
     sent = source.carried(graph, stage.layers.stop, batch_size)
     ports = {port.name: port for port in received + sent}
+    options = dict(session.session.values)
+    for name in ("precision", "cores_per_device"):  # fields of their own
+        options.pop(name, None)
     return StageFile(
         file=file,
         layers=stage.layers,
@@ -220,18 +197,12 @@ def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: P
         intra_op_threads=session.n_threads,
         runtime=session.runtime,
         precision=session.precision,
-        options=_options(session.session),
+        options=options,
     )
 
 
 def _precision(deployment: Deployment) -> Precision:
-    """The format in which stages compute."""
     return deployment.knobs.session.computes_in or Precision.FP32
-
-
-def _options(session: Session) -> dict[str, Any]:
-    """The knobs of a session by name, without those that are fields of `StageFile`."""
-    return {name: value for name, value in session.values.items() if name not in ("precision", "cores_per_device")}
 
 
 def model_ends(deployment: Deployment) -> tuple[tuple[ModelPort, ...], tuple[ModelPort, ...]]:
@@ -297,7 +268,6 @@ def _small(deployment: Deployment, folder: Path) -> Deployment | None:
 
 
 def _check_stages(deployment: Deployment, folder: Path, temporary: Path, n: int) -> Iterator[Check]:
-    """Run n micro-batches, and compare with the whole model."""
     n, inputs = examples(deployment, n)
     expected = _whole_outputs(deployment, inputs, temporary)
     try:
@@ -309,7 +279,6 @@ def _check_stages(deployment: Deployment, folder: Path, temporary: Path, n: int)
 
 
 def _check_first_samples(deployment: Deployment, small: Deployment, folder: Path, temporary: Path) -> Iterator[Check]:
-    """Run a micro-batch of the plan, and compare the outputs of its first samples with those of the whole model."""
     n_first, n_samples = small.knobs.batch_size, deployment.knobs.batch_size
     _, inputs = examples(deployment, 1)
     of_inputs, of_outputs = model_ends(deployment)
@@ -327,7 +296,6 @@ def _check_first_samples(deployment: Deployment, small: Deployment, folder: Path
 def _first_samples(
     arrays: Mapping[str, Array], ports: Sequence[ModelPort], n_samples: int, batch_size: int
 ) -> dict[str, Array]:
-    """The first samples of a micro-batch, whose tensors all have an axis of samples."""
     axes = {port.name: port.batch_axis for port in ports}
     first: dict[str, Array] = {}
     for name, array in arrays.items():
@@ -342,7 +310,9 @@ def _whole_outputs(deployment: Deployment, inputs: dict[str, Array], temporary: 
     folder = temporary / f"whole-{deployment.knobs.batch_size}"
     if not folder.exists():
         folder.mkdir()
-        write(_whole(deployment), folder)
+        stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)), n_replicas=1)
+        plan = replace(deployment.plan, stages=(stage,), other_plans=(), placement=())
+        write(replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1)), folder)
     return _run(folder, inputs, temporary)
 
 
@@ -399,13 +369,6 @@ def compared(
         yield Check(f"output {name} equals that of the whole model", error <= tolerance, detail)
 
 
-def _whole(deployment: Deployment) -> Deployment:
-    """The whole model as one stage."""
-    stage = replace(deployment.plan.stages[0], layers=LayerRange(0, len(deployment.graph)), n_replicas=1)
-    plan = replace(deployment.plan, stages=(stage,), other_plans=(), placement=())
-    return replace(deployment, plan=plan, knobs=replace(deployment.knobs, n_ipu=1, replicas=1))
-
-
 def made_up(ports: Sequence[Port], rng: np.random.Generator) -> dict[str, Array]:
     """Inputs that a model takes, by name."""
     lengths = lengths_of(ports)
@@ -413,28 +376,17 @@ def made_up(ports: Sequence[Port], rng: np.random.Generator) -> dict[str, Array]
     for port in ports:
         if port.name in lengths:  # noise would be no length of the other inputs
             arrays[port.name] = np.full(port.shape, lengths[port.name], port.dtype)
-        else:
-            arrays[port.name] = _made_up(port, rng)
+        elif np.dtype(port.dtype).kind == "f":
+            arrays[port.name] = rng.standard_normal(port.shape).astype(port.dtype)
+        elif np.dtype(port.dtype).kind == "b":
+            arrays[port.name] = np.ones(port.shape, port.dtype)
+        else:  # 0 and 1 are valid indices
+            arrays[port.name] = rng.integers(0, 2, port.shape).astype(port.dtype)
     return arrays
 
 
-def _made_up(port: Port, rng: np.random.Generator) -> Array:
-    """Noise for floats, 0 and 1 for integers (valid indices), true for masks."""
-    kind = np.dtype(port.dtype).kind
-    if kind == "f":
-        return rng.standard_normal(port.shape).astype(port.dtype)
-    if kind == "b":
-        return np.ones(port.shape, port.dtype)
-    return rng.integers(0, 2, port.shape).astype(port.dtype)
-
-
 def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str, Array]:
-    """The outputs of the program of an artifact, which runs in a process of its own as a user would run it.
-
-    Raises:
-        MissingExtra: ONNX Runtime is not installed.
-        BadInput: the program fails.
-    """
+    """The outputs of the program of an artifact, which runs in a process of its own as a user would run it."""
     runtime()
     inputs_file, outputs_file = str(temporary / "inputs.npz"), str(temporary / "outputs.npz")
     save(inputs_file, inputs)
@@ -447,11 +399,7 @@ def _run(artifact: Path, inputs: dict[str, Array], temporary: Path) -> dict[str,
 
 
 def runtime() -> ModuleType:
-    """ONNX Runtime.
-
-    Raises:
-        MissingExtra: it is not installed.
-    """
+    """ONNX Runtime; raises `MissingExtra` if it is not installed."""
     try:
         return import_module("onnxruntime")
     except ImportError as error:
@@ -459,12 +407,7 @@ def runtime() -> ModuleType:
 
 
 def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a model file in ONNX Runtime on the CPU of this machine; inputs that it lacks are ignored.
-
-    Raises:
-        MissingExtra: ONNX Runtime is not installed.
-        BadInput: it cannot run the file.
-    """
+    """The outputs of a model file in ONNX Runtime on the CPU of this machine; inputs that it lacks are ignored."""
     onnxruntime = runtime()
     try:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

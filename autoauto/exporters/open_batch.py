@@ -21,13 +21,7 @@ N_SAMPLES = "n_samples_of_the_batch"
 
 
 def is_open(ports: Sequence[Port], others: Sequence[Port], batch_size: int) -> bool:
-    """Whether samples lie on the first axis of every tensor, and on no other.
-
-    Args:
-        ports: tensors at `batch_size`.
-        others: the same tensors with one sample more.
-        batch_size: in samples.
-    """
+    """Whether samples, `batch_size` in `ports` and one more in `others`, lie on the first axis of each and no other."""
     for port, other in zip(ports, others, strict=True):
         if port.data_dependent or len(port.shape) < 2:
             return False
@@ -41,13 +35,7 @@ def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
 
     Integers that grow with the batch, as the target of a Reshape, are computed from the length of that axis.
 
-    Args:
-        path: the file at `batch_size`.
-        other: the file with one sample more.
-        batch_size: in samples.
-
-    Returns:
-        None where the two files differ in anything else.
+    `path` is the file at `batch_size`, `other` has one sample more; None where they differ in anything else.
     """
     model = onnx.load_model(path, load_external_data=False)
     larger = onnx.load_model(other, load_external_data=False)
@@ -57,8 +45,10 @@ def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
     if [tensor.name for tensor in constants] != [tensor.name for tensor in others]:
         return None
     changed = [(tensor, grown) for tensor, grown in zip(constants, others, strict=True) if tensor != grown]
-    if not all(_are_whole_numbers(tensor, grown) for tensor, grown in changed):
-        return None
+    for tensor, grown in changed:
+        types = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+        if tensor.data_type not in types or (tensor.data_type, tensor.dims) != (grown.data_type, grown.dims):
+            return None
     for entry in [*model.graph.input, *model.graph.output]:
         entry.type.tensor_type.shape.dim[0].dim_param = AXIS
     if changed:
@@ -73,11 +63,6 @@ def keeps_apart(path: Path, batch_size: int) -> bool:
     except BadInput:
         return False
     return True
-
-
-def _are_whole_numbers(tensor: onnx.TensorProto, other: onnx.TensorProto) -> bool:
-    types = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
-    return tensor.data_type in types and (tensor.data_type, tensor.dims) == (other.data_type, other.dims)
 
 
 def _compute(
@@ -105,8 +90,6 @@ def _compute(
 
 
 def _linear(tensor: onnx.TensorProto, base: Array, slope: Array) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """Nodes that compute a constant, and the constants that they read."""
-
     def named(part: str) -> str:
         return f"{N_SAMPLES}_{part}_{tensor.name}"
 

@@ -22,28 +22,21 @@ NO_ORDER = SCHEDULE.absent
 """The order of a configuration that does not train."""
 
 
-def _of_engines() -> dict[str, Exporter]:
-    return {engine.launcher.to: serving_exporter(engine) for engine in ENGINES.values()}
-
-
-FORMATS = Registry("exporter", Exporter, own=_of_engines)
+FORMATS = Registry(
+    "exporter",
+    Exporter,
+    own=lambda: {engine.launcher.to: serving_exporter(engine) for engine in ENGINES.values()},
+)
 """Those with an entry point, and one for every serving engine."""
 
 
 def exporter_named(name: str) -> Exporter:
-    """The exporter of a format.
-
-    Raises:
-        BadInput: there is no such format.
-    """
+    """The exporter of a format; raises `BadInput` if there is no such format."""
     return FORMATS.named(name, "a format")
 
 
 def formats_for(values: Mapping[str, object]) -> list[str]:
-    """The formats that may write a configuration, the preferred one first.
-
-    Args:
-        values: of its knobs, by their names, as JSON has them.
+    """The formats that may write a configuration, given by its knobs as JSON has them, the preferred one first.
 
     >>> formats_for({"n_ipu": 2})[:2]
     ['onnx', 'auto-pipeline']
@@ -74,8 +67,7 @@ def write_artifact(
     """Write a plan in the format `to` into a new or empty folder, all files or none.
 
     Args:
-        deployment: the model and its plan.
-        to: the name of a format.
+        deployment, to: the model and its plan, and the name of a format.
         folder: is created; a `README.md` in it says how its files are applied.
         check: whether what was written is put into force and read back.
         progress: called before each of the steps with the number of those done, of all, and what is done next.
@@ -96,7 +88,10 @@ def write_artifact(
         raise BadInput(f"an artifact is written into a new or empty folder, {existing} is not one; try another")
     with ExitStack() as at_end:
         try:
-            made = temporary_folder(f".{folder.name}-autoauto-", _holds_files_only, existing)
+            # A folder of the user with such a name has other files.
+            made = temporary_folder(
+                f".{folder.name}-autoauto-", lambda old: all(path.name == _FILES for path in old.iterdir()), existing
+            )
             files = at_end.enter_context(made) / _FILES
             files.mkdir()
         except OSError as error:
@@ -119,11 +114,6 @@ def write_artifact(
 
 
 def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
-    """Refuse training and sessions of the host that a format cannot express.
-
-    Raises:
-        BadInput: the plan has one of them.
-    """
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {exporter.name} is for inference, got a plan for training; try --mode inference")
     session, has_devices = deployment.knobs.session, bool(deployment.devices)
@@ -142,11 +132,6 @@ def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
 
 
 def _check_model(deployment: Deployment, exporter: Exporter) -> None:
-    """Refuse a decoder for formats of layers, and layers for formats of serving engines.
-
-    Raises:
-        BadInput: the model is of the other kind.
-    """
     is_decoder = isinstance(deployment.source, DecoderModel)
     if is_decoder and not exporter.serves_decoders:
         of_host = deployment.knobs.session.runtime is not None
@@ -159,13 +144,7 @@ def _check_model(deployment: Deployment, exporter: Exporter) -> None:
         )
 
 
-def _holds_files_only(folder: Path) -> bool:
-    """True if the folder is a temporary one of an export, not a folder of the user with such a name."""
-    return all(path.name == _FILES for path in folder.iterdir())
-
-
 def _read_me(deployment: Deployment, exporter: Exporter) -> str:
-    """The text of README.md in an artifact: how its files are applied."""
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     configuration = [f"{n_stages} stages" if n_stages > 1 else "one stage"]
     if knobs.replicas > 1:

@@ -29,16 +29,20 @@ def schedule_to_csv(schedule: Schedule) -> str:
     0F0,0F1,0B0,0B1
     1F0,1B0,1F1,1B1
     """
-    _require_expressible(schedule)
+    if schedule.has(CHECK):
+        raise BadInput("PyTorch has no bubble checks, got a schedule with some; leave them out of the CSV")
+    for device, program in enumerate(schedule.programs):
+        for stage in set(schedule.codes.stages(program).tolist()):
+            if schedule.devices[stage] != device:
+                raise BadInput(
+                    f"PyTorch runs all of a stage on one rank, got stage {stage} on devices "
+                    f"{schedule.devices[stage]} and {device}; give it one device"
+                )
     return "".join(f"{','.join(_cells(schedule, device))}\n" for device in range(schedule.n_devices))
 
 
 def write_schedule_csv(schedule: Schedule, path: Path) -> None:
-    """Write a schedule to a file as the CSV of `schedule_to_csv`.
-
-    Raises:
-        BadInput: as `schedule_to_csv`, or the file cannot be written.
-    """
+    """Write a schedule to a file as the CSV of `schedule_to_csv`; raises `BadInput` as that, or for the file."""
     text = schedule_to_csv(schedule)
     try:
         path.write_text(text, encoding="utf-8", newline="")
@@ -47,11 +51,7 @@ def write_schedule_csv(schedule: Schedule, path: Path) -> None:
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the order of the micro-batches.
-
-    Raises:
-        BadInput: replicas have different plans, or PyTorch has no such schedule.
-    """
+    """Write the order of the micro-batches."""
     deployment.one_plan()
     write_schedule_csv(deployment.schedule, folder / FILE)
 
@@ -77,18 +77,6 @@ def _cells(schedule: Schedule, device: int) -> Iterator[str]:
         if action.kind is ActionKind.BACKWARD and code not in full:
             letter = backward
         yield f"{action.stage}{letter}{action.micro_batch}"
-
-
-def _require_expressible(schedule: Schedule) -> None:
-    if schedule.has(CHECK):
-        raise BadInput("PyTorch has no bubble checks, got a schedule with some; leave them out of the CSV")
-    for device, program in enumerate(schedule.programs):
-        for stage in set(schedule.codes.stages(program).tolist()):
-            if schedule.devices[stage] != device:
-                raise BadInput(
-                    f"PyTorch runs all of a stage on one rank, got stage {stage} on devices "
-                    f"{schedule.devices[stage]} and {device}; give it one device"
-                )
 
 
 EXPORTER = Exporter(

@@ -52,12 +52,7 @@ MODEL_FILE, CONFIG_FILE = "1/model.onnx", "config.pbtxt"
 
 
 class EnsembleStep(NamedTuple):
-    """A step of an ensemble.
-
-    Attributes:
-        model: its name.
-        reads, writes: the names of the ensemble's tensors by those of the model's inputs and outputs.
-    """
+    """A step of an ensemble: its model, and the ensemble's tensors by the names of the model's inputs and outputs."""
 
     model: str
     reads: Mapping[str, str]
@@ -65,12 +60,7 @@ class EnsembleStep(NamedTuple):
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the models of all stages, and the ensemble.
-
-    Raises:
-        BadInput: replicas have different plans, GPUs are on several machines, an output is an input, or Triton has no
-            such tensor.
-    """
+    """Write the models of all stages, and the ensemble."""
     plan, graph, batch_size = deployment.one_plan(), deployment.graph, deployment.knobs.batch_size
     inputs = deployment.source.carried(graph, 0, batch_size)
     outputs = deployment.source.carried(graph, len(graph), batch_size)
@@ -86,13 +76,13 @@ def write(deployment: Deployment, folder: Path) -> None:
     read: set[str] = set()
     for model, stage, part in zip(models, plan.stages, saved, strict=True):
         read.update(port.name for port in part.inputs)
-        lines = [*_head(model.name, batching), 'backend: "onnxruntime"']
+        lines = [f"name: {_text(model.name)}", f"max_batch_size: {batching.max_batch_size}", 'backend: "onnxruntime"']
         lines += _ports(part.inputs, part.outputs, batching)
         lines += _instances(deployment, stage)
         if batching.joins:
             lines.append(f"dynamic_batching {{ preferred_batch_size: [{batching.max_batch_size}] }}")
         _write_config(model, lines)
-    lines = [*_head(graph.name, batching), 'platform: "ensemble"']
+    lines = [f"name: {_text(graph.name)}", f"max_batch_size: {batching.max_batch_size}", 'platform: "ensemble"']
     lines += _ports([port for port in inputs if port.name in read], outputs, batching)
     lines.append("ensemble_scheduling {")
     lines += _steps(graph.name, saved, read.union(port.name for port in outputs))
@@ -104,19 +94,13 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 class Batching(NamedTuple):
-    """Limits of the number of samples of a request.
+    """Limits of the number of samples of a request."""
 
-    Attributes:
-        max_batch_size: of all models; 0 where the batch size is a fixed dimension.
-        joins: whether Triton may join requests to one batch, since no sample changes another.
-    """
-
-    max_batch_size: int = 0
-    joins: bool = False
+    max_batch_size: int = 0  # of all models; 0 where the batch size is a fixed dimension
+    joins: bool = False  # whether Triton may join requests to one batch, since no sample changes another
 
 
 def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Sequence[Path]) -> Batching:
-    """Open the first axis in the files of all stages, if it can be opened in all of them."""
     graph, batch_size = deployment.graph, deployment.knobs.batch_size
     if graph.fixed_batch:
         return Batching()
@@ -138,10 +122,6 @@ def _open_files(deployment: Deployment, saved: Sequence[SubModel], models: Seque
     return Batching(batch_size, joins)
 
 
-def _head(name: str, batching: Batching) -> list[str]:
-    return [f"name: {_text(name)}", f"max_batch_size: {batching.max_batch_size}"]
-
-
 def _ports(inputs: Iterable[Port], outputs: Iterable[Port], batching: Batching) -> list[str]:
     lines = [f"input {{ {_tensor(port, batching)} }}" for port in inputs]
     lines += [f"output {{ {_tensor(port, batching)} }}" for port in outputs]
@@ -149,12 +129,7 @@ def _ports(inputs: Iterable[Port], outputs: Iterable[Port], batching: Batching) 
 
 
 def _tensor(port: Port, batching: Batching) -> str:
-    """The name, type and shape of a tensor, without an open axis.
-
-    Raises:
-        BadInput: Triton has no such type, no scalars, no tensors without elements, or a length that depends on data:
-            those of the file are fixed.
-    """
+    """The name, type and shape of a tensor, without an open axis."""
     if port.data_dependent:
         raise BadInput(f"files for Triton have fixed shapes, lengths of {port.name!r} depend on data; try --to onnx")
     if port.dtype not in TYPES or not port.shape or 0 in port.shape:
@@ -191,11 +166,6 @@ def _instances(deployment: Deployment, stage: Stage) -> Iterator[str]:
 
 
 def _gpus(deployment: Deployment, stage: Stage) -> list[int]:
-    """The numbers of a stage's devices in all replicas.
-
-    Raises:
-        BadInput: they are on several machines.
-    """
     replicas = deployment.plan.placement
     if not replicas:  # one replica on the first machine
         replicas = (tuple(MachineDevice(0, device) for device in range(len(deployment.cluster))),)
@@ -226,12 +196,18 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
         missing = "Triton's definition is not installed; try: pip install tritonclient"
         yield Check("every config.pbtxt is as Triton defines it", None, missing)
         yield Check("the ensemble makes every tensor before it reads it", None, missing)
-        steps = [_step_of_file(folder, model) for model in stages]
+        steps = []
+        for model in stages:  # tensors have their own names in the ensemble
+            reads, writes = _ends_of_file(folder / model / MODEL_FILE)
+            steps.append(EnsembleStep(model, {name: name for name in reads}, {name: name for name in writes}))
     else:
         from google.protobuf import text_format
 
+        configs: dict[str, Any] = {}
         try:
-            configs = {model: _parsed(folder / model, definition) for model in (name, *stages)}
+            for model in (name, *stages):
+                text = (folder / model / CONFIG_FILE).read_text(encoding="utf-8")
+                configs[model] = text_format.Parse(text, definition())
         except text_format.ParseError as error:
             yield Check("every config.pbtxt is as Triton defines it", False, str(error))
             return
@@ -246,21 +222,17 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     try:
         outputs = _run(folder, steps, inputs)
         yield from compared(outputs, whole_model(deployment, inputs), n)
-        if deployment.knobs.batch_size > 1 and _takes_any_batch(folder / stages[0]):
+        first = onnx.load_model(folder / stages[0] / MODEL_FILE, load_external_data=False).graph
+        is_open = any(entry.type.tensor_type.shape.dim[0].dim_param == AXIS for entry in first.input)
+        if deployment.knobs.batch_size > 1 and is_open:
             yield from _check_one_sample(deployment, folder, steps, inputs)
     except BadInput as error:
         yield Check("ONNX Runtime runs the steps", False, str(error))
 
 
-def _takes_any_batch(model: Path) -> bool:
-    graph = onnx.load_model(model / MODEL_FILE, load_external_data=False).graph
-    return any(entry.type.tensor_type.shape.dim[0].dim_param == AXIS for entry in graph.input)
-
-
 def _check_one_sample(
     deployment: Deployment, folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array]
 ) -> Iterator[Check]:
-    """Run a request of one sample; where Triton joins requests, a sample gets what it gets alone."""
     alone = {name: array[:1] for name, array in inputs.items()}
     outputs = _run(folder, steps, alone)
     whole = replace(deployment, knobs=replace(deployment.knobs, batch_size=1))
@@ -288,12 +260,6 @@ def _definition() -> Any:
     return None
 
 
-def _parsed(folder: Path, definition: Any) -> Any:
-    from google.protobuf import text_format
-
-    return text_format.Parse((folder / CONFIG_FILE).read_text(encoding="utf-8"), definition())
-
-
 _ANY_LENGTH = -1
 Ends = tuple[dict[str, str], dict[str, str]]
 """Inputs and outputs: the type and shape of each by its name."""
@@ -313,21 +279,15 @@ def _ends_of_file(path: Path) -> Ends:
     graph = onnx.load_model(path, load_external_data=False).graph
 
     def ends(entries: Iterable[onnx.ValueInfoProto]) -> dict[str, str]:
-        return {entry.name: _type_and_shape(entry.type.tensor_type) for entry in entries}
+        texts: dict[str, str] = {}
+        for entry in entries:
+            tensor = entry.type.tensor_type
+            dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            lengths = [_ANY_LENGTH if dim.dim_param else dim.dim_value for dim in tensor.shape.dim]
+            texts[entry.name] = f"{TYPES.get(dtype, dtype)} {lengths}"
+        return texts
 
     return ends(graph.input), ends(graph.output)
-
-
-def _type_and_shape(tensor: onnx.TypeProto.Tensor) -> str:
-    dtype = str(helper.tensor_dtype_to_np_dtype(tensor.elem_type))
-    lengths = [_ANY_LENGTH if dim.dim_param else dim.dim_value for dim in tensor.shape.dim]
-    return f"{TYPES.get(dtype, dtype)} {lengths}"
-
-
-def _step_of_file(folder: Path, model: str) -> EnsembleStep:
-    """The step of a model whose tensors have their own names in the ensemble."""
-    reads, writes = _ends_of_file(folder / model / MODEL_FILE)
-    return EnsembleStep(model, {name: name for name in reads}, {name: name for name in writes})
 
 
 def _problems(folder: Path, configs: Mapping[str, Any], ensemble: Any, steps: Sequence[EnsembleStep]) -> Iterator[str]:
@@ -360,11 +320,6 @@ def _problems(folder: Path, configs: Mapping[str, Any], ensemble: Any, steps: Se
 
 
 def _run(folder: Path, steps: Sequence[EnsembleStep], inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """All tensors of the ensemble, computed step by step.
-
-    Raises:
-        BadInput: a tensor is not there when a step reads it, or ONNX Runtime cannot run a file.
-    """
     tensors = dict(inputs)
     for model, reads, writes in steps:
         for name in reads.values():

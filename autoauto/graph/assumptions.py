@@ -17,27 +17,22 @@ from autoauto.graph.onnx_file import all_nodes, first_output
 from autoauto.graph.plain import CONTROL_FLOW
 from autoauto.graph.shapes.control_flow import branches, runs_name
 from autoauto.graph.shapes.values import is_float, label
-from autoauto.records.layers import LayerGraph, ModelInputs
+from autoauto.records.layers import LayerGraph
 
 N_NAMED = 3
 MIN_SHARE = 0.05  # of the bytes of all matrices, below which a format is not named
 
 
 def assumptions(model: onnx.ModelProto, known: ModelFacts, graph: LayerGraph) -> tuple[str, ...]:
-    """Sentences on what is assumed of a model besides what its file states: of inputs first, of outputs last.
-
-    Args:
-        model: as in the file.
-        known: its plain form, with facts.
-        graph: its layers.
-    """
+    """Sentences on what is assumed of a model besides what its file states: of inputs first, of outputs last."""
+    texts = [f"{name} {'x'.join(map(str, lengths))}" for name, lengths in graph.inputs.shapes]
+    given = [f"lengths that were given: {', '.join(texts)}"] if texts else []
     every = (
-        _lengths(graph.inputs),
+        given,
         _batch_axes(model, known),
         _states(known, graph),
         _control_flow(known),
-        _upper_bounds(known),
-        _empty(known),
+        _unusual_shapes(known),
         _ends(model, known),
     )
     return tuple(chain.from_iterable(every))
@@ -51,12 +46,6 @@ def weight_formats(known: ModelFacts) -> tuple[str, ...]:
         if len(tensor.dims) > 1 and (is_float(tensor.data_type) or dtype.itemsize == 1):  # wide integers are indices
             n_bytes[str(dtype)] += prod(tensor.dims) * dtype.itemsize
     return tuple(name for name, n in n_bytes.most_common() if n >= MIN_SHARE * n_bytes.total())
-
-
-def _lengths(given: ModelInputs) -> Iterator[str]:
-    texts = [f"{name} {'x'.join(map(str, lengths))}" for name, lengths in given.shapes]
-    if texts:
-        yield f"lengths that were given: {', '.join(texts)}"
 
 
 def _batch_axes(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
@@ -115,31 +104,25 @@ def _ends(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
         yield f"{_some(gone)} is no tensor and is left to the caller, who gets {instead}"
 
 
-def _upper_bounds(known: ModelFacts) -> Iterator[str]:
-    """Tensors whose lengths depend on data, where they begin."""
+def _unusual_shapes(known: ModelFacts) -> Iterator[str]:
     bounds = {name for name, fact in known.facts.items() if fact.data_dependent}
-    first: list[str] = []
-    for node in all_nodes(known.model.graph):
-        if bounds.isdisjoint(node.input):
-            first += [f"{name!r} {list(known.facts[name].shape)}" for name in node.output if name in bounds]
-    if first:
-        yield f"upper bounds of lengths that depend on data, of one sample: {_some(first)}"
-
-
-def _empty(known: ModelFacts) -> Iterator[str]:
-    """Tensors without elements, where they begin."""
     empty = {name for name, fact in known.facts.items() if 0 in fact.shape and not fact.constant}
-    first: list[str] = []
+    first_bounds: list[str] = []
+    first_empty: list[str] = []
     for node in all_nodes(known.model.graph):
-        if empty.isdisjoint(node.input):
-            names = [name for name in node.output if name in empty]
-            first += [f"{name!r} {list(known.facts[name].shape)} of {label(node)}" for name in names]
-    if first:
-        yield f"tensors without elements: {_some(first)}"
+        # Tensors that follow from others of this kind are not named.
+        for name in node.output:
+            if name in bounds and bounds.isdisjoint(node.input):
+                first_bounds.append(f"{name!r} {list(known.facts[name].shape)}")
+            if name in empty and empty.isdisjoint(node.input):
+                first_empty.append(f"{name!r} {list(known.facts[name].shape)} of {label(node)}")
+    if first_bounds:
+        yield f"upper bounds of lengths that depend on data, of one sample: {_some(first_bounds)}"
+    if first_empty:
+        yield f"tensors without elements: {_some(first_empty)}"
 
 
 def _some(names: list[str]) -> str:
-    """The first few names, and how many more there are."""
     text = ", ".join(names[:N_NAMED])
     if len(names) > N_NAMED:
         text += f" and {len(names) - N_NAMED} more"

@@ -49,7 +49,14 @@ def scoped_operator(node: onnx.NodeProto, weights: Iterable[str]) -> ScopedOpera
         module = name.rpartition(".")[0]
         if module and "/" not in name and ":" not in name:  # others are names that an exporter made up
             modules.append(module)
-    return ScopedOperator(node.op_type, _module(node), tuple(modules))
+    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
+    if scopes is not None:
+        own = _innermost(str(scopes))
+    elif node.name.startswith("/"):
+        own = module_of_scopes(node.name)
+    else:
+        own = node.name.rpartition(".")[0]
+    return ScopedOperator(node.op_type, own, tuple(modules))
 
 
 def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
@@ -64,7 +71,7 @@ def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
     for path in paths:
         for end, part in enumerate(path):
             if part.isdecimal():
-                pattern = _pattern(path[: end + 1])
+                pattern = tuple("*" if each.isdecimal() else each for each in path[: end + 1])
                 if pattern not in starts:
                     starts[pattern] = _starts(pattern, paths)
     lists = [pattern for pattern, first_layers in starts.items() if first_layers]
@@ -72,16 +79,6 @@ def blocks_of(operators: Sequence[ScopedOperator]) -> tuple[Block, ...]:
         return ()
     best = max(lists, key=lambda pattern: (_n_alike(pattern, paths, operators), -len(pattern)))
     return tuple(_blocks(best, starts[best], paths, operators))
-
-
-def _module(node: onnx.NodeProto) -> str:
-    """The dotted path of the module that a node comes from; "" where it does not say."""
-    scopes = next((entry.value for entry in node.metadata_props if entry.key == _SCOPES), None)
-    if scopes is not None:
-        return _innermost(str(scopes))
-    if node.name.startswith("/"):
-        return module_of_scopes(node.name)
-    return node.name.rpartition(".")[0]
 
 
 def module_of_scopes(name: str) -> str:
@@ -111,12 +108,7 @@ def _innermost(scopes: str) -> str:
     return names[-2] if len(names) > 1 else ""
 
 
-def _pattern(path: Path) -> Path:
-    return tuple("*" if part.isdecimal() else part for part in path)
-
-
 def _index(pattern: Path, path: Path) -> Index | None:
-    """The indices of the block that a path lies in; None when it lies in none."""
     if _n_common(pattern, path) < len(pattern):
         return None
     return tuple(int(part) for part, name in zip(path, pattern, strict=False) if name == "*")
@@ -162,7 +154,6 @@ def _follows(index: Index, following: Index) -> bool:
 
 
 def _n_alike(pattern: Path, paths: Sequence[Path], operators: Sequence[ScopedOperator]) -> int:
-    """Size of the largest group of blocks of a list that have equal operators."""
     content: dict[Index, list[str]] = defaultdict(list)
     for path, operator in zip(paths, operators, strict=True):
         index = _index(pattern, path)

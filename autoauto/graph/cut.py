@@ -1,7 +1,4 @@
-"""Ranges of layers of an ONNX file as models of their own: `OnnxSource`.
-
-Nodes are cut out of a plain model at one batch size, `BatchedModel`; the file of a range has its weights inside.
-"""
+"""Ranges of layers of an ONNX file as models of their own: `OnnxSource`."""
 
 from __future__ import annotations
 
@@ -39,13 +36,7 @@ PAGE_BYTES = 4096
 
 
 class Subgraph(NamedTuple):
-    """The part of a model that computes some tensors.
-
-    Attributes:
-        nodes: in order.
-        inputs: names of the tensors that it reads and does not compute.
-        constants: names of the constants that it reads.
-    """
+    """The nodes that compute some tensors, in order, and the names of the inputs and the constants that they read."""
 
     nodes: list[onnx.NodeProto]
     inputs: list[str]
@@ -73,10 +64,6 @@ class OnnxSource(Source):
     """An ONNX file that layers can be cut out of.
 
     A view or a constant is in no layer; every sub-model that reads it computes it again.
-
-    Args:
-        path: of the file; external data lie beside it.
-        given: what a user says of its inputs.
     """
 
     def __init__(self, path: Path, given: ModelInputs = AS_IN_FILE) -> None:
@@ -99,24 +86,12 @@ class OnnxSource(Source):
 
         An output of the whole model that exists before `layers`, as an input or an earlier layer's output, is no output
         of the sub-model: it is carried past it.
-
-        Raises:
-            UnreadableModel: the file has changed, its weights are missing, or they are too many for one file.
-            BadInput: the model does not run at `batch_size`.
         """
         batched, part = self._part(graph, layers, batch_size)
         return SubModel(batched.serialise(part, self._weights), part.inputs, part.outputs)
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write the sub-model that `cut` makes to a file; weights that are too many for it lie in "`path`.data".
-
-        Returns:
-            The sub-model without its content.
-
-        Raises:
-            UnreadableModel: the file has changed, or its weights are missing.
-            BadInput: the model does not run at `batch_size`.
-        """
+        """Write what `cut` makes to a file, too many weights to "`path`.data", and return it without its content."""
         batched, part = self._part(graph, layers, batch_size)
         batched.save(part, self._weights, path)
         return SubModel(b"", part.inputs, part.outputs)
@@ -160,7 +135,6 @@ class OnnxSource(Source):
 
 
 def _read(graph: LayerGraph, layers: LayerRange) -> set[str]:
-    """Names of the tensors that layers read, weights aside."""
     names: set[str] = set()
     for layer in graph.layers[slice(*layers)]:
         names.update(graph.tensors[index].name for index in layer.inputs)
@@ -204,9 +178,6 @@ class BatchedModel:
         """The nodes that compute `wanted` from `outside` and inputs of the model.
 
         A node that reads only a shape that is known becomes a constant: another stage may hold the tensor itself.
-
-        Raises:
-            UnreadableModel: nothing writes a tensor.
         """
         waiting, seen = list(wanted), set(wanted)
         nodes, inputs, constants = set(), [], []
@@ -214,8 +185,10 @@ class BatchedModel:
             name = waiting.pop()
             if name in outside or name in self.inputs:
                 inputs.append(name)
-            elif name in self._constants or self._is_known_shape(name) or self._is_stand_in(name):
+            elif name in self._constants or self._is_stand_in(name):
                 constants.append(name)
+            elif self._writer(name).op_type in READS_SHAPE and self._value(name).constant:
+                constants.append(name)  # a shape, or a length, that does not depend on data
             else:
                 nodes.add(self._writers[name])
                 read = set(filter(None, reads(self._writer(name)))) - seen
@@ -224,11 +197,7 @@ class BatchedModel:
         return Subgraph([self._nodes[index] for index in sorted(nodes)], sorted(inputs), sorted(constants))
 
     def ports(self, names: Iterable[str]) -> tuple[Port, ...]:
-        """The tensors of these names as inputs or outputs.
-
-        Raises:
-            UnreadableModel: nothing writes one, or NumPy has no such elements.
-        """
+        """The tensors of these names as inputs or outputs."""
         ports = []
         for name in names:
             value = self._value(name)
@@ -236,11 +205,7 @@ class BatchedModel:
         return tuple(ports)
 
     def serialise(self, part: Part, weights: Weights) -> bytes:
-        """An ONNX file of a subgraph, weights inside.
-
-        Raises:
-            UnreadableModel: a weight is missing, or all of them are too large for one file.
-        """
+        """An ONNX file of a subgraph, weights inside."""
         n_bytes = self._weight_bytes(part)
         if n_bytes > MAX_WEIGHT_BYTES:
             raise UnreadableModel(
@@ -251,11 +216,7 @@ class BatchedModel:
         return with_weights(model, stored)
 
     def save(self, part: Part, weights: Weights, path: Path) -> None:
-        """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it.
-
-        Raises:
-            UnreadableModel: a weight is missing.
-        """
+        """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it."""
         if self._weight_bytes(part) <= MAX_WEIGHT_BYTES:
             path.write_bytes(self.serialise(part, weights))
             return
@@ -273,14 +234,14 @@ class BatchedModel:
         return n_bytes
 
     def _assembled(self, part: Part, weights: Weights) -> tuple[onnx.ModelProto, list[bytes]]:
-        """The model of a subgraph without its constants, and the constants, serialised."""
         written = {port.name for port in part.outputs}
         copies, stored = [], []
         for name in part.subgraph.constants:
             serialised = self._constant(name, weights)
             if name in written:  # ONNX Runtime does not write a constant to the memory that its output is bound to
                 constant = onnx.TensorProto.FromString(serialised)
-                copies.append(_copy(constant))
+                constant.name = f"{name}__constant"
+                copies.append(helper.make_node("Identity", [constant.name], [name], constant.name))
                 serialised = constant.SerializeToString()
             stored.append(serialised)
         nodes = copies + part.subgraph.nodes
@@ -294,10 +255,6 @@ class BatchedModel:
         if name not in self._values:
             raise UnreadableModel(f"a layer must be in the file, nothing there writes {name!r}; it may have changed")
         return self._values[name]
-
-    def _is_known_shape(self, name: str) -> bool:
-        """Whether a tensor is a shape, or a length, that does not depend on data."""
-        return self._writer(name).op_type in READS_SHAPE and self._value(name).constant
 
     def _is_stand_in(self, name: str) -> bool:
         """True if a constant of equal elements stands in for a weight, as in models without weights.
@@ -324,7 +281,6 @@ class BatchedModel:
         return str(dtype)
 
     def _constant(self, name: str, weights: Weights) -> bytes:
-        """A stored constant, a stand-in for a weight, or the values of a shape, serialised."""
         if self._is_stand_in(name):
             shape, dtype = self._values[name].shape, fill_value(self._writer(name)).dtype
             return weights.stand_in(name, shape, dtype, convolves=name in self._convolved)
@@ -336,13 +292,6 @@ class BatchedModel:
 
     def _entries(self, ports: Iterable[Port]) -> list[onnx.ValueInfoProto]:
         return [helper.make_tensor_value_info(port.name, self._values[port.name].dtype, port.shape) for port in ports]
-
-
-def _copy(constant: onnx.TensorProto) -> onnx.NodeProto:
-    """Rename a constant that is an output; returns the node that copies it to the output."""
-    name = constant.name
-    constant.name = f"{name}__constant"
-    return helper.make_node("Identity", [constant.name], [name], constant.name)
 
 
 def external(tensor: onnx.TensorProto, file: BinaryIO) -> onnx.TensorProto:

@@ -17,43 +17,25 @@ from autoauto.records.units import Array
 
 
 class TensorFact(NamedTuple):
-    """What is known about a tensor, as in `records.layers.Tensor`.
+    """What is known about a tensor, as in `records.layers.Tensor`."""
 
-    Attributes:
-        shape: at batch size 1.
-        batch_axis: the axis whose length is multiplied by the batch size, None when there is none.
-        dtype: "float", or NumPy's name.
-        data: its elements at batch size 1, where they are constant and few.
-        constant: whether it depends neither on an input nor, as floats, on the batch size.
-        data_dependent: whether lengths depend on data; `shape` is then an upper bound.
-    """
-
-    shape: tuple[int, ...]
-    batch_axis: int | None
-    dtype: str
-    data: Array | None
-    constant: bool
-    data_dependent: bool
+    shape: tuple[int, ...]  # at batch size 1
+    batch_axis: int | None  # the axis whose length is multiplied by the batch size, None when there is none
+    dtype: str  # "float", or NumPy's name
+    data: Array | None  # its elements at batch size 1, where they are constant and few
+    constant: bool  # whether it depends neither on an input nor, as floats, on the batch size
+    data_dependent: bool  # whether lengths depend on data; `shape` is then an upper bound
 
 
 class ModelFacts(NamedTuple):
-    """A plain model and the facts about its tensors.
+    """A plain model and the facts about its tensors."""
 
-    Attributes:
-        model: at batch size 1, or at its own where other batch sizes are impossible.
-        facts: by tensor name.
-        fixed_batch: why other batch sizes are impossible, None when they are not.
-        batch: where the samples lie in the inputs.
-        states: inputs that an output feeds in the next call, with that output.
-        only_branches: those that run because the others of their Ifs do not fit the lengths.
-    """
-
-    model: onnx.ModelProto
-    facts: dict[str, TensorFact]
-    fixed_batch: str | None
-    batch: Batch
-    states: tuple[State, ...] = ()
-    only_branches: tuple[str, ...] = ()
+    model: onnx.ModelProto  # at batch size 1, or at its own where other batch sizes are impossible
+    facts: dict[str, TensorFact]  # by tensor name
+    fixed_batch: str | None  # why other batch sizes are impossible, None when they are not
+    batch: Batch  # where the samples lie in the inputs
+    states: tuple[State, ...] = ()  # inputs that an output feeds in the next call, with that output
+    only_branches: tuple[str, ...] = ()  # those that run because the others of their Ifs do not fit the lengths
 
 
 def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> ModelFacts:
@@ -84,9 +66,6 @@ def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_t
 
     >>> batch_axis("x", (12, 64), (24, 64), (36, 64))
     0
-
-    Raises:
-        BadInput: an axis changes otherwise, or more than one does.
     """
     if at_one == at_two == at_three:
         return None
@@ -101,15 +80,11 @@ def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_t
 
 def _fact(name: str, at_one: Value, at_two: Value, at_three: Value) -> TensorFact:
     axis = batch_axis(name, at_one.shape, at_two.shape, at_three.shape)
-    dtype = _dtype(name, at_one.dtype)
+    dtype = "float"
+    if not is_float(at_one.dtype):
+        try:
+            dtype = str(helper.tensor_dtype_to_np_dtype(at_one.dtype))
+        except KeyError as error:
+            raise UnreadableModel(f"tensor {name!r} has an element type that is not known: {at_one.dtype}") from error
     constant = at_one.constant and not (dtype == "float" and axis is not None)
     return TensorFact(at_one.shape, axis, dtype, at_one.data, constant, at_one.data_dependent)
-
-
-def _dtype(name: str, dtype: int) -> str:
-    if is_float(dtype):
-        return "float"
-    try:
-        return str(helper.tensor_dtype_to_np_dtype(dtype))
-    except KeyError as error:
-        raise UnreadableModel(f"tensor {name!r} has an element type that is not known: {dtype}") from error

@@ -15,18 +15,10 @@ MAX_NODES, MAX_BYTES, MAX_NESTED, MAX_CALLS = 20_000, 2**28, 20, 100
 
 
 class _Size(NamedTuple):
-    """The size of a graph or function once the functions that it calls are inlined.
-
-    Attributes:
-        n_nodes, n_bytes: of nodes, those in bodies included.
-        n_nested: how many bodies lie in each other.
-        n_calls: how many functions call each other, one after the other.
-    """
-
-    n_nodes: int
-    n_bytes: int
-    n_nested: int
-    n_calls: int
+    n_nodes: int  # of nodes, those in bodies included
+    n_bytes: int  # of nodes, those in bodies included
+    n_nested: int  # how many bodies lie in each other
+    n_calls: int  # how many functions call each other, one after the other
 
 
 _COUNTABLE = 10**15
@@ -38,9 +30,6 @@ def check_size(model: onnx.ModelProto) -> None:
     """Refuse, before anything is inlined, functions and bodies that would make too large a model.
 
     Two calls in each of 41 functions that call each other are 2**40 nodes in a file of 2.6 kB.
-
-    Raises:
-        UnreadableModel: they would, a function calls itself, or two have one name.
     """
     functions: dict[_Name, onnx.FunctionProto] = {}
     for function in model.functions:
@@ -48,7 +37,7 @@ def check_size(model: onnx.ModelProto) -> None:
             raise UnreadableModel(f"every function must have a name of its own, {function.name!r} is there twice")
     called: dict[_Name, set[_Name]] = {}
     for name, function in functions.items():
-        called[name] = {_call(node) for node in all_nodes(function)} & functions.keys()
+        called[name] = {_name(node.op_type, node) for node in all_nodes(function)} & functions.keys()
     sizes: _Sizes = {}
     try:
         # A function comes behind those that it calls, so that each is measured once.
@@ -76,11 +65,10 @@ def check_size(model: onnx.ModelProto) -> None:
 
 
 def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
-    """The size of a graph or a function, from the sizes of the functions that it calls."""
     n_nodes, n_bytes, n_nested, n_calls = 0, 0, 0, 0
     for node in holder.node:
         n_bytes += node.ByteSize()
-        callee = sizes.get(_call(node))
+        callee = sizes.get(_name(node.op_type, node))
         if callee is not None:
             if has_bodies(node):
                 raise UnreadableModel(f"a function must be called without graphs, {node.op_type!r} is called with one")
@@ -99,11 +87,6 @@ def _size(holder: onnx.GraphProto | onnx.FunctionProto, sizes: _Sizes) -> _Size:
             n_calls = max(n_calls, inner.n_calls)
     # Sizes may double from function to function: the numbers themselves must not grow without an end.
     return _Size(min(n_nodes, _COUNTABLE), min(n_bytes, _COUNTABLE), n_nested, n_calls)
-
-
-def _call(node: onnx.NodeProto) -> _Name:
-    """The name of the function that a node calls, if there is one."""
-    return _name(node.op_type, node)
 
 
 def _name(name: str, holder: onnx.NodeProto | onnx.FunctionProto) -> _Name:

@@ -11,8 +11,7 @@ from onnx import helper
 
 from autoauto.graph.facts import TensorFact
 from autoauto.graph.shapes.infer import schema
-from autoauto.graph.shapes.values import operator_name
-from autoauto.records.layers import AttributeValue, Layer, LayerGraph
+from autoauto.records.layers import AttributeValue, LayerGraph
 from autoauto.records.units import Precision
 
 Attributes = tuple[tuple[str, AttributeValue], ...]
@@ -68,13 +67,6 @@ def kind(node: onnx.NodeProto, attributes: Attributes, outputs: Sequence[str], f
     return f"{node.op_type}-{_short_key(f'({node.domain!r}, {node.op_type!r}, {attributes!r}, {shapes})')}"
 
 
-def layer_operator(node: onnx.NodeProto) -> str:
-    """The name of an operator in a layer: with its domain where the standard has another operator of that name."""
-    if node.domain and onnx.defs.has(node.op_type):
-        return operator_name(node)
-    return str(node.op_type)
-
-
 def digest(*parts: object) -> str:
     """A short key of plain values: equal values give equal keys on every machine."""
     return _short_key(repr(parts))
@@ -91,12 +83,15 @@ def quantise(graph: LayerGraph) -> LayerGraph:
     if any(_MARK in layer.attributes for layer in graph.layers):
         return graph
     layers = list(graph.layers)
-    in_fp8 = _fp8_layers(graph)
+    convolutions = [index for index, layer in enumerate(layers) if layer.op in _CONVOLUTIONS]
+    products = [index for index, layer in enumerate(layers) if layer.op in _MATRIX_PRODUCTS]
+    in_fp8 = {*convolutions[1:], *products[:-1]}
     read_in_fp8: set[int] = set()
     read_elsewhere: set[int] = set()
     for index, layer in enumerate(graph.layers):
         if index in in_fp8:
-            layers[index] = _mark(layer)
+            marked = tuple(sorted((*layer.attributes, _MARK)))
+            layers[index] = replace(layer, attributes=marked, kind=f"{layer.kind}-{Precision.FP8}")
             read_in_fp8.update(layer.weights)
         else:
             read_elsewhere.update(layer.weights)
@@ -128,13 +123,3 @@ def _description(fact: TensorFact) -> str:
 
 def _short_key(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
-
-
-def _fp8_layers(graph: LayerGraph) -> set[int]:
-    convolutions = [index for index, layer in enumerate(graph.layers) if layer.op in _CONVOLUTIONS]
-    products = [index for index, layer in enumerate(graph.layers) if layer.op in _MATRIX_PRODUCTS]
-    return {*convolutions[1:], *products[:-1]}
-
-
-def _mark(layer: Layer) -> Layer:
-    return replace(layer, attributes=tuple(sorted((*layer.attributes, _MARK))), kind=f"{layer.kind}-{Precision.FP8}")

@@ -3,8 +3,8 @@
 Constants and views are folded away (`is_view`). A view has a root, the tensor that lies in memory. `Layer.inputs`,
 `outputs` and `weights` name roots, without repeats: the tensors that memory holds. `Layer.operands` name the tensors
 that the operator reads, views included, each with its own shape; a view has the producer and the last use of its root.
-Operands whose values are compiled into the code (axes, pads, ...) are
-attributes, not weights. Layers that read one matrix are tied (`ties`): they must share a stage.
+Operands whose values are compiled into the code (axes, pads, ...) are attributes, not weights. Layers that read one
+matrix are tied (`ties`): they must share a stage.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import onnx
 
 from autoauto.graph.blocks import blocks_of, scoped_operator
 from autoauto.graph.facts import ModelFacts, TensorFact
-from autoauto.graph.kinds import Attributes, attributes, code_operands, digest, kind, layer_operator
+from autoauto.graph.kinds import attributes, code_operands, digest, kind
 from autoauto.graph.onnx_file import has_bodies, reads
 from autoauto.graph.plain import assemble
 from autoauto.graph.shapes.control_flow import branches, runs_name
 from autoauto.graph.shapes.infer import opset
 from autoauto.graph.shapes.shape_rule import integers
+from autoauto.graph.shapes.values import operator_name
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.layers import Body, Layer, LayerGraph, Tensor
 
@@ -39,8 +40,6 @@ _MATRIX_READERS = frozenset(_MATRIX_READER_NAMES.split())
 
 
 class _Reading(NamedTuple):
-    """A node that computes, with the roots it reads and the tensors it writes."""
-
     node: onnx.NodeProto
     version: int
     inputs: tuple[str, ...]
@@ -49,11 +48,7 @@ class _Reading(NamedTuple):
 
 
 def layers_of(name: str, known: ModelFacts) -> LayerGraph:
-    """The layers of a model and the tensors between them.
-
-    Raises:
-        UnreadableModel: nothing in the model computes.
-    """
+    """The layers of a model and the tensors between them; refuses a model in which nothing computes."""
     facts, roots = known.facts, _roots(known)
     ends = {roots.get(entry.name, entry.name) for entry in known.model.graph.output}
     readings = _needed(known, roots, ends)
@@ -77,13 +72,16 @@ def layers_of(name: str, known: ModelFacts) -> LayerGraph:
         return indices[tensor]
 
     tied = ties([_shared(reading, facts, states) for reading in readings])
-    layers = tuple(
-        _layer(title, reading, key, known, index)
-        for title, reading, key in zip(_titles(readings), readings, tied, strict=True)
-    )
-    content = digest(layers, tuple(tensors), known.fixed_batch)
+    named = Counter(reading.node.name for reading in readings)
+    layers: list[Layer] = []
+    for reading, key in zip(readings, tied, strict=True):
+        title = reading.node.name
+        if not title or named[title] > 1:  # no two layers have one name
+            title = reading.outputs[0]
+        layers.append(_layer(title, reading, key, known, index))
+    content = digest(tuple(layers), tuple(tensors), known.fixed_batch)
     blocks = blocks_of([scoped_operator(reading.node, reading.weights) for reading in readings])
-    return LayerGraph(name, layers, tuple(tensors), known.fixed_batch, content, blocks)
+    return LayerGraph(name, tuple(layers), tuple(tensors), known.fixed_batch, content, blocks)
 
 
 def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
@@ -136,9 +134,14 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     elif op == "Cast":
         copies = before.dtype == after.dtype or {before.dtype, after.dtype} <= _WIDE_INTEGERS
     elif op == "Dropout":  # a mask that is read is a tensor of its own
-        copies = not _is_training(node, facts) and not any(name in facts for name in node.output[1:])
-    elif op == "Transpose":
-        copies = _moves_ones(before, integers(node, "perm"))
+        copies = not any(name in facts for name in node.output[1:])
+        if len(node.input) > 2 and node.input[2]:  # since operator set 12: whether it drops anything
+            data = facts[node.input[2]].data
+            copies = copies and data is not None and not bool(data)
+    elif op == "Transpose":  # of axes of length 1 only, the batch axis aside; without a permutation it turns all
+        axes = integers(node, "perm") or range(len(before.shape))[::-1]
+        long = [axis for axis in axes if before.shape[axis] != 1 or axis == before.batch_axis]
+        copies = long == sorted(long)
     return copies
 
 
@@ -147,28 +150,20 @@ def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> boo
     return node.op_type == "Transpose" or is_view(node, facts)
 
 
-def _moves_ones(before: TensorFact, permutation: tuple[int, ...]) -> bool:
-    """Whether a Transpose moves axes of length 1 only, the batch axis aside; without a permutation it turns all."""
-    axes = permutation or range(len(before.shape))[::-1]
-    long = [axis for axis in axes if before.shape[axis] != 1 or axis == before.batch_axis]
-    return long == sorted(long)
-
-
-def _is_training(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
-    """Whether a Dropout drops anything: its third operand, since operator set 12, is true or not known."""
-    if len(node.input) < 3 or not node.input[2]:
-        return False
-    data = facts[node.input[2]].data
-    return data is None or bool(data)
-
-
 def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, index: Callable[[str], int]) -> Layer:
     node = reading.node
     held = _bodies(node, known)
-    given = _with_bodies(attributes(node, reading.version, known.facts), held)
+    given = attributes(node, reading.version, known.facts)
+    if held:  # layers with other bodies are of another kind
+        texts = []
+        for body in held:
+            each = " a sample" if body.runs_per_sample else ""
+            texts.append(f"{body.n_runs}{each}: {body.graph.content}")
+        given = tuple(sorted((*given, ("bodies", tuple(texts)))))
     return Layer(
         name=title,
-        op=layer_operator(node),
+        # With its domain where the standard has another operator of that name.
+        op=operator_name(node) if node.domain and onnx.defs.has(node.op_type) else str(node.op_type),
         attributes=given,
         operands=tuple(index(name) if name else -1 for name in reads(node)),
         inputs=tuple(map(index, reading.inputs)),
@@ -181,7 +176,6 @@ def _layer(title: str, reading: _Reading, tied: str | None, known: ModelFacts, i
 
 
 def _bodies(node: onnx.NodeProto, known: ModelFacts) -> tuple[Body, ...]:
-    """The bodies of a node that may run and compute something, as graphs of their own."""
     if not has_bodies(node):
         return ()
     n_runs, runs_per_sample = 1, False
@@ -199,19 +193,7 @@ def _bodies(node: onnx.NodeProto, known: ModelFacts) -> tuple[Body, ...]:
     return tuple(held)
 
 
-def _with_bodies(given: Attributes, held: Sequence[Body]) -> Attributes:
-    """Attributes that tell layers with other bodies apart."""
-    if not held:
-        return given
-    texts = []
-    for body in held:
-        each = " a sample" if body.runs_per_sample else ""
-        texts.append(f"{body.n_runs}{each}: {body.graph.content}")
-    return tuple(sorted((*given, ("bodies", tuple(texts)))))
-
-
 def _roots(known: ModelFacts) -> dict[str, str]:
-    """The root of every view and of every transposed weight."""
     roots: dict[str, str] = {}
     for node in known.model.graph.node:
         folded = is_weight_view if _is_constant(node, known.facts) else is_view
@@ -265,17 +247,6 @@ def _spans(readings: list[_Reading], ends: Iterable[str]) -> dict[str, tuple[int
         last.update(dict.fromkeys(reading.weights, layer))
     last.update(dict.fromkeys(ends, len(readings)))
     return {name: (producer.get(name, -1), use) for name, use in last.items()}
-
-
-def _titles(readings: list[_Reading]) -> list[str]:
-    """A name for every layer, no two equal: the node's, or that of the tensor it writes."""
-    named = Counter(reading.node.name for reading in readings)
-    titles: list[str] = []
-    for reading in readings:
-        name = reading.node.name
-        is_unique = bool(name) and named[name] == 1
-        titles.append(name if is_unique else reading.outputs[0])
-    return titles
 
 
 def _local_states(readings: Sequence[_Reading], known: ModelFacts, roots: Mapping[str, str]) -> dict[str, str]:

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 def load_graph(model: str | Path | OnnxModel, given: ModelInputs = AS_IN_FILE) -> LayerGraph:
     """Read a built-in model by name, an ONNX file by path, or a `ModelProto`, whose graph has the name.
 
-    Args:
-        model: as above.
-        given: lengths of open axes, batch axes and states of its inputs.
+    `given` are lengths of open axes, batch axes and states of its inputs.
 
     Raises:
         UnreadableModel: there is no such model, or its file cannot be read.
@@ -66,39 +64,34 @@ _builtin_graph = cache(_graph_of)
 
 
 def find_model(model: str) -> Path:
-    """The file of a built-in model, by name, or of any other, by path.
-
-    Raises:
-        UnreadableModel: there is no such model.
-    """
+    """The file of a built-in model, by name, or of any other, by path; raises `UnreadableModel` if there is none."""
     builtin = builtin_models()
     path = builtin.get(model, Path(model))
-    if not _is_file(path):
-        raise UnreadableModel(_missing(model, builtin))
-    return path
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be entered
-        return False
+    with suppress(OSError):  # a name that is too long, a folder that may not be entered
+        if path.is_file():
+            return path
+    raise UnreadableModel(_missing(model, builtin))
 
 
 def _missing(model: str, builtin: Iterable[str]) -> str:
-    """The message for a text that names no model: it says what is there instead, and what to try."""
     must, path = "a model must be a built-in name or the path of an ONNX file", Path(model)
     if "://" in model:
         return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
     if os.path.isdir(model):
-        return f"{must}, got the folder {model!r:.200}; {_try_in_folder(path)}"
+        files = _onnx_files(path)
+        advice = f"it holds no {_ONNX} file; give one"
+        if files:
+            others = f" or another of its {len(files)} files" if len(files) > 1 else ""
+            advice = f"try {path / files[0]}{others}"
+        elif os.path.isfile(path / "config.json"):
+            advice = f"export it first: optimum-cli export onnx --model {path} onnx, then give onnx/model.onnx"
+        return f"{must}, got the folder {model!r:.200}; {advice}"
     if os.path.lexists(model):
         return f"{must}, got {model!r:.200}, which is no regular file or a link to nothing; give the file itself"
     return f"{must}, {_missing_file(model, path, builtin)}"
 
 
 def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
-    """The end of the message of `_missing` for a text that is no existing path: what to try."""
     if model in bundled_names():
         return (
             f"got {model!r}, a language model, which is read for GPUs from its config; try "
@@ -112,32 +105,15 @@ def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:
     if path.suffix in _OTHER_FORMATS:
         return f"and there is no file {model!r:.200}; export {path.suffix} to .onnx, with torch.onnx.export say"
     if path.suffix == _ONNX or len(path.parts) > 1:
-        return f"and there is no file {model!r:.200}; {_nearest_file(path)}"
+        if not os.path.isdir(path.parent):
+            return f"and there is no file {model!r:.200}; nor a folder {str(path.parent)!r:.200}; check the path"
+        near = did_you_mean(path.name, _onnx_files(path.parent)) or "check the path"
+        return f"and there is no file {model!r:.200}; {near}"
     hint = did_you_mean(model, builtin, "`autoauto models` lists the built-in ones")
     return f"got {model!r:.200}, which is neither; {hint}"
 
 
-def _try_in_folder(folder: Path) -> str:
-    files = _onnx_files(folder)
-    if len(files) == 1:
-        return f"try {folder / files[0]}"
-    if files:
-        return f"try {folder / files[0]} or another of its {len(files)} files"
-    if os.path.isfile(folder / "config.json"):
-        return f"export it first: optimum-cli export onnx --model {folder} onnx, then give onnx/model.onnx"
-    return f"it holds no {_ONNX} file; give one"
-
-
-def _nearest_file(path: Path) -> str:
-    """Advice for a missing file: the file beside it with nearly its name, or a check of the path."""
-    if not os.path.isdir(path.parent):
-        return f"nor a folder {str(path.parent)!r:.200}; check the path"
-    near = did_you_mean(path.name, _onnx_files(path.parent))
-    return near or "check the path"
-
-
 def _onnx_files(folder: Path) -> list[str]:
-    """The names of the ONNX files in a folder; none where it may not be read."""
     with suppress(OSError):
         return sorted(name for name in os.listdir(folder) if name.endswith(_ONNX))
     return []

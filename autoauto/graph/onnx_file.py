@@ -47,11 +47,7 @@ def copy_model(model: OnnxModel) -> onnx.ModelProto:
 
 
 def parse(path: Path) -> onnx.ModelProto:
-    """Read `path` as it is; external data stay where they are.
-
-    Raises:
-        UnreadableModel: as `read_model`.
-    """
+    """Read `path` as it is; external data stay where they are."""
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except OSError as error:
@@ -137,7 +133,6 @@ def reads(node: onnx.NodeProto) -> tuple[str, ...]:
 
 
 def _captured(body: onnx.GraphProto) -> Iterator[str]:
-    """The tensors of outer graphs that a body reads, in order, with repeats."""
     inside = {""}
     inside.update(entry.name for entry in body.input)
     inside.update(tensor.name for tensor in body.initializer)
@@ -156,24 +151,15 @@ def first_line(error: Exception) -> str:
 def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     for index, tensor in enumerate(stored_tensors(model)):
         if is_weight(tensor):
-            _drop_values(tensor, index)
+            name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
+            tensor.Clear()
+            tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(index)
+            tensor.dims.extend(dims)
     return model
 
 
-def _drop_values(tensor: onnx.TensorProto, index: int) -> None:
-    """Reduce a stored tensor to its name, type, shape, and index in the file."""
-    name, kind, dims = tensor.name, tensor.data_type, tuple(tensor.dims)
-    tensor.Clear()
-    tensor.name, tensor.data_type, tensor.doc_string = name, kind, str(index)
-    tensor.dims.extend(dims)
-
-
 class Weights:
-    """The values of stored tensors; the file is read at the first request.
-
-    Args:
-        path: of the file; external data lie beside it.
-    """
+    """The values of stored tensors; the file, which has external data beside it, is read at the first request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -184,11 +170,7 @@ class Weights:
         self._checked: set[tuple[str, str]] = set()  # a check takes longer than a copy, where there is no room
 
     def serialised(self, tensor: onnx.TensorProto) -> bytes:
-        """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside.
-
-        Raises:
-            UnreadableModel: the file has changed, or what holds the values is missing or too short.
-        """
+        """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside."""
         if not _is_in_file(tensor):
             return self._read(tensor)
         return self._known((tensor.name, tensor.doc_string), lambda: self._read(tensor))
@@ -219,7 +201,10 @@ class Weights:
                 onnx.checker.check_tensor(stored)
                 self._checked.add(key)
         except (OSError, ValueError, onnx.checker.ValidationError) as error:
-            where = f"data file {_location(stored)!r} beside {self._path}" if is_external else str(self._path)
+            where = str(self._path)
+            if is_external:
+                location = next((entry.value for entry in stored.external_data if entry.key == "location"), "")
+                where = f"data file {location!r} beside {self._path}"
             raise UnreadableModel(
                 f"a model that runs needs the values of its weights, those of {tensor.name!r} cannot be read from "
                 f"{where}: {first_line(error)}"
@@ -268,7 +253,3 @@ def stand_in_weight(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], *, 
     noise -= np.float32(0.5)
     noise *= np.float32(2.0 * (3.0 / n) ** 0.5)
     return numpy_helper.from_array(noise.astype(dtype, copy=False), name)
-
-
-def _location(stored: onnx.TensorProto) -> str:
-    return next((entry.value for entry in stored.external_data if entry.key == "location"), "")

@@ -32,10 +32,7 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
     """Copy a model into plain form: functions inlined, constants as initializers, sorted, without unused nodes.
 
     Bodies of control flow are plain as well: no name is used twice, and their constants are moved to the model.
-
-    Raises:
-        UnreadableModel: a cycle, a tensor that nothing or more than one node produces, or functions or bodies that
-            would make too large a model.
+    Raises `UnreadableModel` for cycles, tensors that not one node produces, and functions that make too large a model.
     """
     check_size(model)
     try:
@@ -72,7 +69,6 @@ def assemble(
 
 
 def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Call the standard operators' domain by its short name, the empty one."""
     if not any(entry.domain == "ai.onnx" for entry in chain(model.opset_import, all_nodes(model.graph))):
         return model
     copy = deepcopy(model)
@@ -83,11 +79,7 @@ def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_shape(shape: Sequence[int], what: str) -> None:
-    """Refuse a tensor that no device holds, whose size would not be an exact number.
-
-    Raises:
-        UnreadableModel: it has too many axes or elements; the message begins with `what` it is.
-    """
+    """Refuse a tensor that no device holds, whose size would not be an exact number; `what` begins the message."""
     if len(shape) > MAX_AXES:
         raise UnreadableModel(f"{what} must have at most {MAX_AXES} axes, got {len(shape):,}; is the file damaged?")
     if (n_elements := prod(map(abs, shape))) > MAX_ELEMENTS:
@@ -98,7 +90,6 @@ def check_shape(shape: Sequence[int], what: str) -> None:
 
 
 def _check_head(model: onnx.ModelProto) -> None:
-    """Refuse versions that onnx cannot hold, and inputs and outputs of a model without a valid name."""
     versions = [model.ir_version]
     versions += [entry.version for entry in model.opset_import]
     for version in versions:
@@ -137,12 +128,24 @@ def _check_names(names: Iterable[object]) -> None:
 
 
 def _check(node: onnx.NodeProto, context: Any) -> None:
-    """Refuse a node that contradicts the definition of its operator."""
     _check_names((node.name, node.op_type, node.domain, *node.input, *node.output))
-    for attribute in node.attribute:
-        _check_attribute(node, attribute)
-    if node.op_type == "Split":
-        _check_split(node)
+    for attribute in node.attribute:  # onnx lets these faults pass
+        _check_names([attribute.name])
+        if attribute.ref_attr_name:
+            raise UnreadableModel(
+                f"only the body of a function has parameters, {attribute.name!r} of node {node.name!r} is one"
+            )
+        try:
+            b"".join((attribute.s, *attribute.strings)).decode()
+        except UnicodeDecodeError:
+            raise UnreadableModel(
+                f"attribute {attribute.name!r} of node {node.name!r} must be UTF-8 text, got {attribute.s!r:.80}"
+            ) from None
+    n_outputs = attribute_named(node, "num_outputs") if node.op_type == "Split" else None
+    if n_outputs is not None and n_outputs.i != len(node.output):  # the inference of onnx ends the process there
+        raise UnreadableModel(
+            f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of {n_outputs.i}"
+        )
     if has_bodies(node):
         if node.domain or node.op_type not in CONTROL_FLOW:
             raise UnreadableModel(
@@ -159,7 +162,6 @@ def _check(node: onnx.NodeProto, context: Any) -> None:
 
 
 def _check_bodies(node: onnx.NodeProto) -> None:
-    """Refuse control flow whose bodies have not the inputs and outputs that ONNX asks for."""
     held = {entry.name: entry.g for entry in node.attribute if entry.type == onnx.AttributeProto.GRAPH}
     n_sequences = 1
     if node.op_type == "Scan":
@@ -179,32 +181,7 @@ def _check_bodies(node: onnx.NodeProto) -> None:
         raise UnreadableModel(f"the bodies of {node.op_type} {node.name!r} lack the ends that ONNX asks for")
 
 
-def _check_split(node: onnx.NodeProto) -> None:
-    """Refuse a Split that writes more than it makes: the inference of onnx ends the process there."""
-    n_outputs = attribute_named(node, "num_outputs")
-    if n_outputs is not None and n_outputs.i != len(node.output):
-        raise UnreadableModel(
-            f"a Split must have num_outputs outputs, node {node.name!r} has {len(node.output)} instead of {n_outputs.i}"
-        )
-
-
-def _check_attribute(node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
-    """Refuse faults that onnx lets pass: texts that are not UTF-8, and parameters of functions outside a function."""
-    _check_names([attribute.name])
-    if attribute.ref_attr_name:
-        raise UnreadableModel(
-            f"only the body of a function has parameters, {attribute.name!r} of node {node.name!r} is one"
-        )
-    try:
-        b"".join((attribute.s, *attribute.strings)).decode()
-    except UnicodeDecodeError:
-        raise UnreadableModel(
-            f"attribute {attribute.name!r} of node {node.name!r} must be UTF-8 text, got {attribute.s!r:.80}"
-        ) from None
-
-
 def _without_constants(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-    """The nodes of a graph without its Constant nodes, and its initializers with the values of the Constant nodes."""
     nodes = []
     constants = list(graph.initializer)
     for node in graph.node:
@@ -264,12 +241,19 @@ def inline_branches(model: onnx.ModelProto, decided: Mapping[str, str]) -> onnx.
 
 
 def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> list[onnx.NodeProto]:
-    """The nodes without decided Ifs, also in bodies."""
     inlined: list[onnx.NodeProto] = []
     for node in nodes:
         taken = decided.get(first_output(node))
+        if taken is None and has_bodies(node):
+            copy = deepcopy(node)
+            for body in bodies(copy):
+                left = used(_inlined(body.node, decided), body.output)
+                del body.node[:]
+                body.node.extend(left)
+            inlined.append(copy)
+            continue
         if taken is None:
-            inlined.append(_with_inlined_bodies(node, decided))
+            inlined.append(node)
             continue
         branch = attribute_named(node, taken)
         assert branch is not None
@@ -281,19 +265,7 @@ def _inlined(nodes: Iterable[onnx.NodeProto], decided: Mapping[str, str]) -> lis
     return inlined
 
 
-def _with_inlined_bodies(node: onnx.NodeProto, decided: Mapping[str, str]) -> onnx.NodeProto:
-    if not has_bodies(node):
-        return node
-    copy = deepcopy(node)
-    for body in bodies(copy):
-        left = used(_inlined(body.node, decided), body.output)
-        del body.node[:]
-        body.node.extend(left)
-    return copy
-
-
 def _renamed(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
-    """A copy of a node that reads and writes tensors by new names, in its bodies as well."""
     copy = deepcopy(node)
     copy.input[:] = [names.get(name, name) for name in node.input]
     copy.output[:] = [names.get(name, name) for name in node.output]
@@ -317,7 +289,6 @@ def _renamed_entry(entry: onnx.ValueInfoProto, name: str) -> onnx.ValueInfoProto
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
-    """Turn a Constant node into an initializer."""
     if len(node.attribute) != 1 or len(node.output) != 1:
         given = f"{len(node.attribute)} and {len(node.output)}"
         raise UnreadableModel(f"a constant needs one value and one output, node {node.name!r} has {given}")
@@ -341,11 +312,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto:
 
 
 def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> list[onnx.NodeProto]:
-    """Order nodes so that each reads only tensors that are known or written earlier; a file in such an order keeps it.
-
-    Raises:
-        UnreadableModel: a tensor is written twice, or by no node, or nodes wait for each other.
-    """
+    """Order nodes so that each reads only tensors that are known or written earlier; a sorted file keeps its order."""
     writer: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in filter(None, node.output):

@@ -1,7 +1,4 @@
-"""Profiles of compiled layers in a file or on the server of the trials: `ProfileCache`, `cache_for`, `local_cache`.
-
-Stored examples, to which the correction of the estimate is fitted: `RangeStore`.
-"""
+"""Profiles of compiled layers in a file or on the server of the trials: `ProfileCache`, `cache_for`, `local_cache`."""
 
 from __future__ import annotations
 
@@ -18,6 +15,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec.structs import asdict
 from sqlalchemy import (
     Column,
     Engine,
@@ -41,17 +39,13 @@ from autoauto.database.retries import first_line, reach, retried
 from autoauto.database.sqlite import file_url
 from autoauto.database.tables import insert_rows
 from autoauto.processes.folders import folder_until_exit
-from autoauto.profile.codec import (
-    example_from_json,
-    example_to_json,
-    layer_from_json,
-    layer_to_json,
-    unbound_from_json,
-)
+from autoauto.profile.codec import LAYER, UNBOUND, layer_to_json
 from autoauto.records.costs.correction import RangeExample
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, UnboundLayer
 from autoauto.records.errors import BadInput
+from autoauto.records.files.fields import stored_form
+from autoauto.records.files.json import from_json, to_json
 from autoauto.records.hardware import Device
 from autoauto.records.installation import cache_dir
 from autoauto.records.layers import LayerGraph
@@ -92,28 +86,18 @@ class ProfileCache:
 
     A digest covers everything on which the entry depends, so an entry is never stale and never overwritten. Deleting
     the database costs time, not correctness. A file that cannot be written can still be read; a damaged one
-    is set aside. No connection stays open between calls, so a cache may be passed to other processes.
-
-    Attributes:
-        location: a file, or the URL of a database on a server, so that all workers of all studies compile a layer once.
+    is set aside. No connection stays open between calls, so a cache may be passed to other processes. All methods raise
+    BadInput when the database is broken, not a cache, or cannot be written.
     """
 
-    location: Path | str
+    location: Path | str  # a server's URL lets all workers of all studies compile a layer once
 
     def read(self, digests: Iterable[str]) -> dict[str, LayerProfile]:
-        """The cached entries among `digests`.
-
-        Raises:
-            BadInput: the database is broken, or not a cache.
-        """
+        """The cached entries among `digests`."""
         return self.read_layers((), digests).bound
 
     def read_layers(self, unbound: Iterable[str], bound: Iterable[str]) -> CachedLayers:
-        """The cached entries among digests of layers whatever bounds them, and of others, read together.
-
-        Raises:
-            BadInput: the database is broken, or not a cache.
-        """
+        """The cached entries among digests of layers whatever bounds them, and of others, read together."""
         profiles = self._profiles
         is_unbound = dict.fromkeys(bound, False) | dict.fromkeys(unbound, True)
         digests = list(is_unbound)
@@ -123,17 +107,13 @@ class ProfileCache:
         with self._errors():
             for digest, entry in entries:
                 if is_unbound[digest]:
-                    cached.unbound[digest] = unbound_from_json(entry, f"entry {digest}")
+                    cached.unbound[digest] = from_json(UnboundLayer, entry, f"entry {digest}", form=UNBOUND)
                 else:
-                    cached.bound[digest] = layer_from_json(entry, f"entry {digest}")
+                    cached.bound[digest] = from_json(LayerProfile, entry, f"entry {digest}", form=LAYER)
         return cached
 
     def write(self, entries: Mapping[str, LayerProfile | UnboundLayer]) -> None:
-        """Store `entries`, in one transaction; entries that are stored already do not change.
-
-        Raises:
-            BadInput: the database is broken, not a cache, or cannot be written.
-        """
+        """Store `entries`, in one transaction; entries that are stored already do not change."""
         # In one order in all processes, since two that wait for each other's rows would end each other's transactions.
         rows = [{"digest": digest, "entry": layer_to_json(entries[digest])} for digest in sorted(entries)]
         self.insert(self._profiles.table, rows)
@@ -142,9 +122,6 @@ class ProfileCache:
         """The rows of a query to one table, for each of several values of its parameters, read in one transaction.
 
         There are none where the table is missing.
-
-        Raises:
-            BadInput: the database is broken, or not a cache.
         """
 
         if not values:
@@ -171,19 +148,12 @@ class ProfileCache:
         """Insert `rows` in one transaction, into a table that is created where it is missing.
 
         A row whose primary key is stored already changes nothing.
-
-        Raises:
-            BadInput: the database is broken, not a cache, or cannot be written.
         """
         if rows:
             self.work(lambda engine: insert_rows(engine, table, rows))
 
     def work(self, work: Callable[[Engine], T]) -> T:
-        """The result of work on the database, which is repeated where its error may pass.
-
-        Raises:
-            BadInput: as `select` and `insert`.
-        """
+        """The result of work on the database, which is repeated where its error may pass."""
         with self._errors(), driver_errors(self._url):
             if isinstance(self.location, Path):
                 self.location.parent.mkdir(parents=True, exist_ok=True)
@@ -218,7 +188,6 @@ class ProfileCache:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Errors of the database, and of what it holds, become BadInput of one line."""
         try:
             yield
         except (OSError, SQLAlchemyError, ValueError) as error:
@@ -263,11 +232,7 @@ def _set_aside(file: Path, damaged: int | None, reason: str) -> None:
 
 
 def cache_for(storage: str | None) -> ProfileCache:
-    """The cache in the database of the trials where that is on a server, else `local_cache`.
-
-    Raises:
-        BadInput: the storage is no URL of a database.
-    """
+    """The cache in the database of the trials where that is on a server, else `local_cache`."""
     if storage is not None and backend_of(parse_url(storage)).is_server:
         return ProfileCache(storage)
     return local_cache()
@@ -303,12 +268,12 @@ def _writable_folder(folder: Path) -> Path:
 
 @lru_cache(maxsize=8)
 def _engine(url: URL) -> Engine:
-    """Connections to a database, which is reached once."""
     engine = create_engine(url, poolclass=NullPool, connect_args=backend_of(url).connect_arguments())
     reach(engine)
     return engine
 
 
+_EXAMPLE = stored_form(RangeExample)
 RANGE_SCHEMA = 5
 _RANGES = Table(
     "autoauto_ranges",
@@ -330,8 +295,7 @@ def subject_of(
     any_size = replace(options, batch_size=1, session=options.session.common)
     where = target.depends_on(device, any_size)
     kind = () if alone else ("in model",)
-    content = (RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where, *kind)
-    return hashlib.sha256(repr(content).encode()).hexdigest()
+    return _digest((RANGE_SCHEMA, PROFILE_SCHEMA, graph.content, target.version, where, *kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,11 +303,7 @@ class RangeStore:
     """A table in the database of the profiles: ranges that were compiled whole, or ran.
 
     The first measurement of a range is never replaced. Deleting the database costs time, not correctness. All methods
-    raise BadInput when it is broken, not a cache, or not writable.
-
-    Attributes:
-        cache: the cache of the profiles, which is in the same database.
-        subject: what all its examples have in common, from `subject_of`.
+    raise BadInput when it is broken, not a cache, or not writable. Examples have all of `subject_of` in common.
     """
 
     cache: ProfileCache
@@ -363,26 +323,26 @@ class RangeStore:
         if batch_sizes:
             chosen = chosen.where(_RANGES.c.batch_size.in_(batch_sizes))
         examples = [self._read(row.example) for row in self.cache.select(_RANGES, chosen)]
-        return sorted(examples, key=_shuffled)
+        # A sort key that puts neighbours in the model far apart.
+        return sorted(examples, key=lambda each: _digest((each.batch_size, *each.whole.layers)))
 
     def add(self, options: CompileOptions, examples: Sequence[RangeExample]) -> None:
         """Store examples, in one transaction; ranges that are stored already do not change."""
         rows = []
         for example in examples:
-            key = repr((self.subject, options, example.whole.layers))
             rows.append(
                 {
-                    "digest": hashlib.sha256(key.encode()).hexdigest(),
+                    "digest": _digest((self.subject, options, example.whole.layers)),
                     "subject": self.subject,
                     "batch_size": example.batch_size,
-                    "example": example_to_json(example),
+                    "example": to_json(example._asdict()).decode(),
                 }
             )
         self.cache.insert(_RANGES, rows)
 
     def _read(self, text: str) -> RangeExample:
         try:
-            return example_from_json(text, "example")
+            return RangeExample(**asdict(from_json(_EXAMPLE, text, "example")))
         except BadInput as error:
             raise BadInput(
                 f"the stored examples of {self.subject[:8]} must be whole: {error}; delete the profile cache, or "
@@ -390,6 +350,5 @@ class RangeStore:
             ) from error
 
 
-def _shuffled(example: RangeExample) -> str:
-    """A sort key that puts neighbours in the model far apart."""
-    return hashlib.sha256(repr((example.batch_size, *example.whole.layers)).encode()).hexdigest()
+def _digest(content: tuple[object, ...]) -> str:
+    return hashlib.sha256(repr(content).encode()).hexdigest()

@@ -1,33 +1,26 @@
-"""How profiles, their layers, and examples for the fit are stored: `save_profile`, `read_profile_record`."""
+"""How profiles and their layers are stored: `save_profile`, `read_profile_record`, `layer_to_json`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import asdict
-
-from autoauto.records.costs.correction import RangeExample
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import PROFILE_SCHEMA, LayerProfile, ModelProfile, UnboundLayer
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import PositiveWhole, stored_form
-from autoauto.records.files.json import from_json, from_plain, to_json, to_plain, write_json
+from autoauto.records.files.json import from_plain, to_json, to_plain, write_json
 
 _OPTIONS: Any = stored_form(CompileOptions, without=("session",), batch_size=PositiveWhole)
 """Options without their session, which a profile has beside them for people to read."""
-_LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
-_PROFILE = stored_form(ModelProfile, options=_OPTIONS | None, layers=tuple[_LAYER, ...])
-_UNBOUND = stored_form(UnboundLayer, profile=_LAYER)
-_EXAMPLE = stored_form(RangeExample)
+LAYER: Any = stored_form(LayerProfile, {"stashed_input_bytes": "kept_input_bytes"})
+_PROFILE = stored_form(ModelProfile, options=_OPTIONS | None, layers=tuple[LAYER, ...])
+UNBOUND: Any = stored_form(UnboundLayer, profile=LAYER)
+"""The forms of a cached layer, and of one that holds for every bound from some bytes on."""
 
 
 def save_profile(profile: ModelProfile, path: Path) -> None:
-    """Write `profile` as JSON.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Write `profile` as JSON; raises `BadInput` if the file cannot be written."""
     write_json(profile_record(profile), path)
 
 
@@ -42,58 +35,14 @@ def profile_record(profile: ModelProfile) -> dict[str, Any]:
 
 
 def read_profile_record(record: object, where: str) -> ModelProfile:
-    """Read what `profile_record` made, with a `PlainSession`: nothing is compiled for it again.
-
-    Args:
-        record: plain values.
-        where: the start of every error.
-
-    Raises:
-        BadInput: another schema, or a field that is missing or wrong; the message names it.
-    """
+    """Read what `profile_record` made, with a `PlainSession`; `where` is the start of every error."""
     return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, form=_PROFILE)
 
 
 def layer_to_json(layer: LayerProfile | UnboundLayer) -> str:
-    """A layer's profile as it is cached. Its schema is part of the digest by which it is found.
-
-    Raises:
-        BadInput: it takes more cycles or bytes than are exact, or parts of them.
-    """
+    """A layer's profile as it is cached. Its schema is part of the digest by which it is found."""
     try:
-        return to_json(layer, form=_LAYER if isinstance(layer, LayerProfile) else _UNBOUND).decode()
+        return to_json(layer, form=LAYER if isinstance(layer, LayerProfile) else UNBOUND).decode()
     except BadInput as error:
         what = str(error).removesuffix("; correct it there")
         raise BadInput(f"{what}; try a smaller batch size or model") from error
-
-
-def layer_from_json(text: str | bytes, where: str) -> LayerProfile:
-    """Read a layer's profile that `layer_to_json` wrote.
-
-    Raises:
-        BadInput: it is no JSON, or a field is missing or wrong; the message names it.
-    """
-    return from_json(LayerProfile, text, where, form=_LAYER)
-
-
-def unbound_from_json(text: str | bytes, where: str) -> UnboundLayer:
-    """Read a layer's profile that holds for every bound from some bytes on, and that `layer_to_json` wrote.
-
-    Raises:
-        BadInput: as `layer_from_json`.
-    """
-    return from_json(UnboundLayer, text, where, form=_UNBOUND)
-
-
-def example_to_json(example: RangeExample) -> str:
-    """An example as it is stored. Its schema is part of the digest by which it is found."""
-    return to_json(example._asdict()).decode()
-
-
-def example_from_json(text: str | bytes, where: str) -> RangeExample:
-    """Read an example that `example_to_json` wrote.
-
-    Raises:
-        BadInput: it is no JSON, or a field is missing or wrong; the message names it.
-    """
-    return RangeExample(**asdict(from_json(_EXAMPLE, text, where)))

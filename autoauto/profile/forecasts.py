@@ -35,10 +35,7 @@ class ForecastStore:
 
     A digest covers everything on which a forecast depends, so none is ever stale. Deleting the database costs time, not
     correctness. All methods raise BadInput when it is broken, not a cache, or cannot be written.
-
-    Attributes:
-        cache: the cache of the profiles, which is in the same database.
-        subject: what all its forecasts have in common; they are read together.
+    Forecasts of one `subject` are read together.
     """
 
     cache: ProfileCache
@@ -54,24 +51,15 @@ class ForecastStore:
         return dict(self.cache.select(_FORECASTS, own))
 
     def write(self, forecasts: Mapping[str, str], damaged: Collection[str] = ()) -> None:
-        """Store forecasts, in one transaction; the oldest of all make room for them.
+        """Store forecasts by their digests, in one transaction; the oldest of all make room for them.
 
-        Args:
-            forecasts: by their digests; those that are stored already do not change.
-            damaged: digests whose stored text is deleted first.
+        Those that are stored already do not change; the texts of `damaged` digests are deleted first.
         """
         now_s = int(time())
-        rows = []
+        rows: list[dict[str, object]] = []
         for digest, forecast in sorted(forecasts.items()):  # in one order in all processes, as the profiles
-            rows.append(
-                {
-                    "digest": digest,
-                    "subject": self.subject,
-                    "stored_s": now_s,
-                    "n_bytes": len(forecast),
-                    "forecast": forecast,
-                }
-            )
+            entry = {"digest": digest, "subject": self.subject, "forecast": forecast}
+            rows.append({**entry, "stored_s": now_s, "n_bytes": len(forecast)})
 
         def work(engine: Engine) -> None:
             if damaged:
@@ -84,7 +72,6 @@ class ForecastStore:
 
 
 def _make_room(engine: Engine) -> None:
-    """Delete the oldest forecasts, of whatever subject, where all exceed the bound."""
     with engine.connect() as connection:
         n_bytes = connection.scalar(select(func.sum(_FORECASTS.c.n_bytes))) or 0
         if n_bytes <= MAX_BYTES:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -57,25 +57,12 @@ def cycles_in_model(
         seconds = layer_seconds(graph, target.node_times(graph, device, options))
         if seconds is None:  # not stored: a disturbed run may have given much time to nodes that the file has not
             return None
-        cycles = [round(layer_s * device.clock_hz) for layer_s in seconds]
-        known = dict(zip(digests, map(_taking, cycles), strict=True))
+        for digest, layer_s in zip(digests, seconds, strict=True):
+            # Of these layers nothing but the cycles is known.
+            n_cycles = round(layer_s * device.clock_hz)
+            known[digest] = LayerProfile(n_cycles, 0, {}, {}, 0, 0, 0, 0, 0)
         cache.write(known)
     return tuple(known[digest].forward_cycles for digest in digests)
-
-
-def _taking(n_cycles: int) -> LayerProfile:
-    """A cached entry of which nothing but the cycles is known."""
-    return LayerProfile(
-        forward_cycles=n_cycles,
-        backward_cycles=0,
-        shared={},
-        exclusive={},
-        temporary_bytes=0,
-        carried_bytes=0,
-        input_bytes=0,
-        output_bytes=0,
-        activation_bytes=0,
-    )
 
 
 def profile_in_model(
@@ -120,14 +107,18 @@ def profile_in_model(
 
 
 def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] | None:
-    """The time of every layer in its model, (n,); None where the names of the nodes say too little.
-
-    Args:
-        graph: the model.
-        nodes: of the whole model, in the order in which they run.
-    """
-    layer_named = _layers_by_name(graph)
-    computed = [_named_layers(node, layer_named) for node in nodes]
+    """The time of every layer in its model, (n,); None where the names of the nodes say too little."""
+    # Layers by their names, and by those of the tensors that they write, which are also names of nodes.
+    layer_named = {layer.name: index for index, layer in enumerate(graph.layers)}
+    layer_named |= {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer >= 0}
+    computed: list[set[int]] = []
+    for node in nodes:
+        layers = set()
+        for name in node.names:
+            longest = next((base for base in bases(name) if base in layer_named), None)
+            if longest is not None:
+                layers.add(layer_named[longest])
+        computed.append(layers)
     total_s = sum(node.seconds for node in nodes)
     unknown_s = sum(node.seconds for node, layers in zip(nodes, computed, strict=True) if not layers)
     if not any(computed) or total_s == 0 or unknown_s > MAX_UNKNOWN * total_s:
@@ -154,22 +145,6 @@ def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] |
         for layer in same:
             own_s[layer] = middle_s
     return [own_s[layer] + relayout_s[layer] for layer in range(len(graph))]
-
-
-def _layers_by_name(graph: LayerGraph) -> dict[str, int]:
-    """Layers by their names, and by those of the tensors that they write, which are also names of nodes."""
-    writers = {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer >= 0}
-    return {layer.name: index for index, layer in enumerate(graph.layers)} | writers
-
-
-def _named_layers(node: NodeTime, layer_named: Mapping[str, int]) -> set[int]:
-    """The layers that a node is called after; of every name of it the longest part that is known counts."""
-    layers = set()
-    for name in node.names:
-        known = next((base for base in bases(name) if base in layer_named), None)
-        if known is not None:
-            layers.add(layer_named[known])
-    return layers
 
 
 def _with_absorbed(graph: LayerGraph, computed: Sequence[set[int]]) -> list[set[int]]:

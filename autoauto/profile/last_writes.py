@@ -19,26 +19,21 @@ _ENDS: list[bool] = []
 
 
 def write_when_gone(owner: object, write: Callable[[], None]) -> None:
-    """Have something written some time after an object is gone, at the latest when the process ends.
+    """Have something written some time after an object is gone, at the latest when the process ends."""
 
-    Args:
-        owner: the object.
-        write: writes it; it has no reference to the object, and raises nothing.
-    """
-    finalize(owner, _gone, write)
+    def gone() -> None:
+        if _ENDS:
+            write()
+        else:
+            _WAITING.append(write)
+
+    finalize(owner, gone)
 
 
 def write_waiting() -> None:
     """Write what objects left that are gone; not to be called within a transaction."""
     while _WAITING:
         _WAITING.popleft()()
-
-
-def _gone(write: Callable[[], None]) -> None:
-    if _ENDS:
-        write()
-    else:
-        _WAITING.append(write)
 
 
 @atexit.register

@@ -14,17 +14,11 @@ from autoauto.records.units import IntArray, Precision, fixed_and_per_sample
 
 
 class Liveness(NamedTuple):
-    """Bytes of activations around each of n layers; every array is (n,).
+    """Bytes of activations around each of n layers; every array is (n,)."""
 
-    Attributes:
-        carried_bytes: written before layer i and read after it, so alive while it runs.
-        input_bytes: alive at the boundary before layer i, carried ones included.
-        output_bytes: alive at the boundary after layer i, carried ones included.
-    """
-
-    carried_bytes: IntArray
-    input_bytes: IntArray
-    output_bytes: IntArray
+    carried_bytes: IntArray  # written before layer i and read after it, so alive while it runs
+    input_bytes: IntArray  # alive at the boundary before layer i, carried ones included
+    output_bytes: IntArray  # alive at the boundary after layer i, carried ones included
 
 
 def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Liveness:
@@ -58,15 +52,15 @@ def carried(graph: LayerGraph, batch_size: int, precision: Precision) -> Livenes
 
 
 def largest_crossing(
-    graph: LayerGraph, layers: LayerRange, batch_size: int, precision: Precision, n: int = 3
+    graph: LayerGraph, layers: LayerRange, batch_size: int, precision: Precision
 ) -> list[tuple[str, int]]:
-    """The names and bytes of the `n` largest tensors that are alive where a range begins or ends, once each."""
+    """The names and bytes of the three largest tensors that are alive where a range begins or ends, once each."""
     crossing = []
     for index in _activations(graph):
         tensor = graph.tensors[index]
         if any(tensor.producer < boundary <= tensor.last_use for boundary in layers):
             crossing.append((tensor.name, tensor.n_bytes(batch_size, precision)))
-    return sorted(crossing, key=lambda entry: -entry[1])[:n]
+    return sorted(crossing, key=lambda entry: -entry[1])[:3]
 
 
 def _activations(graph: LayerGraph) -> list[int]:
@@ -104,15 +98,10 @@ def tensor_uses(graph: LayerGraph, batch_size: int, precision: Precision, *, tra
 
 
 class StashedBytes(NamedTuple):
-    """Bytes of activations stashed for the backward pass, by layer; both lists have n entries.
+    """Bytes of activations stashed for the backward pass, by layer; both lists have n entries."""
 
-    Attributes:
-        first_bytes: what layer i is the first to stash.
-        input_bytes: what both layers before i and layers from i on stash.
-    """
-
-    first_bytes: list[int]
-    input_bytes: list[int]
+    first_bytes: list[int]  # what layer i is the first to stash
+    input_bytes: list[int]  # what both layers before i and layers from i on stash
 
 
 def stashed(stash: ActivationStash, batch_size: int, precision: Precision) -> StashedBytes:

@@ -21,19 +21,10 @@ _SharedWeights = tuple[tuple[str, int, int], ...]
 
 
 class _Position(NamedTuple):
-    """A position in a model, which several layers may share.
-
-    Attributes:
-        variant: what it compiles to.
-        shared_weights: those that other layers read too.
-    """
+    """The variant of layers, and the weights that layers at other positions read too."""
 
     variant: str
     shared_weights: _SharedWeights
-
-    def shared_bytes(self, batch_size: int) -> dict[str, int]:
-        """Bytes of the weights that other layers read too."""
-        return {key: fixed + batch_size * per_sample for key, fixed, per_sample in self.shared_weights}
 
 
 class _Distinct(NamedTuple):
@@ -68,7 +59,8 @@ class Positions:
         layers = []
         for position, row in zip(distinct.positions, around, strict=True):
             around_bytes = dict(zip(AROUND, row, strict=True))
-            layers.append(_with_tensors_around(alone[position.variant], position.shared_bytes(size), around_bytes))
+            shared = {key: fixed + size * per_sample for key, fixed, per_sample in position.shared_weights}
+            layers.append(_with_tensors_around(alone[position.variant], shared, around_bytes))
         return tuple(layers[number] for number in distinct.of_layers)
 
     def _distinct_at(self, variants: Variants, options: CompileOptions) -> _Distinct:

@@ -1,12 +1,9 @@
-"""Compile every kind of layer once, alone, and profile a model: `Profiler`, `check_batch_size`.
-
-Batch sizes between two that were compiled are interpolated: `interpolate`.
-"""
+"""Compile every kind of layer once, alone, and profile a model: `Profiler`, `check_batch_size`."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -23,7 +20,6 @@ from autoauto.profile.variants import Variants
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import (
     PROFILE_SCHEMA,
-    CompiledRange,
     LayerProfile,
     ModelProfile,
     UnboundLayer,
@@ -103,11 +99,7 @@ class Profiler:
         self._in_model: Memo[CompileOptions, list[_InModel]] = Memo(_MAX_IN_MODEL)
 
     def profile(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
-        """The profile of all layers at one batch size; what the cache has is not compiled.
-
-        Raises:
-            Infeasible: the model cannot run at this batch size.
-        """
+        """The profile of all layers; what the cache has is not compiled. `Infeasible` as `check_batch_size`."""
         graph = self._graph
         check_batch_size(graph, options.batch_size)
         if options.training not in self._variants:
@@ -136,19 +128,18 @@ class Profiler:
         return {variant: interpolate(alone[0][variant], alone[1][variant], share) for variant in variants.first}
 
     def _named(self, options: CompileOptions) -> _Named:
-        """Options with the keys by which results with them are found; the same for every variant."""
         return self._names.of(options, lambda: _Named.of(options, self._target, self._device))
 
     def _layers(
         self, variants: Variants, options: CompileOptions, alone: dict[str, LayerProfile]
     ) -> tuple[LayerProfile, ...]:
-        """All layers in their model; the same objects as before if the layers alone are the same."""
         known = self._in_model.of(self._named(options).any_bound, list)
-        layers = next((each.layers for each in known if _are_identical(each.alone, alone)), None)
-        if layers is None:
-            layers = self._positions.in_model(variants, options, alone)
-            known.append(_InModel(alone, layers))
-            del known[:-_MAX_SESSIONS]
+        for known_alone, layers in known:
+            if all(profile is known_alone[variant] for variant, profile in alone.items()):
+                return layers
+        layers = self._positions.in_model(variants, options, alone)
+        known.append((alone, layers))
+        del known[:-_MAX_SESSIONS]
         return layers
 
     def _compiled(
@@ -156,10 +147,13 @@ class Profiler:
     ) -> list[dict[str, LayerProfile]]:
         """Compile what the cache does not have; the cache stores the results, also when a later compile fails."""
         compiled = self._known(variants, ends)
-        missing = []
+        missing: list[tuple[_Named, str, dict[str, LayerProfile]]] = []  # what to compile, and where to put it
         for end, layers in zip(ends, compiled, strict=True):
-            missing += [_Compile(end, variant, layers) for variant in variants.first if variant not in layers]
-        self._prepare(variants, missing)
+            missing += [(end, variant, layers) for variant in variants.first if variant not in layers]
+        if isinstance(self._target, Prepares):
+            for options in dict.fromkeys(end.options for end, _, _ in missing):
+                models = (variants.alone(variant) for end, variant, _ in missing if end.options == options)
+                self._target.prepare(models, self._device, options)
         n_all = len(ends) * len(variants.first)
         new: dict[str, LayerProfile | UnboundLayer] = {}
         try:
@@ -216,7 +210,6 @@ class Profiler:
         return known
 
     def _unbound_at(self, named: _Named) -> dict[str, UnboundLayer]:
-        """By variant the layers that were compiled with some bound and do not feel it from some bytes on."""
         return self._unbound.of(named.any_bound, dict)
 
     def _known_unbound(self, named: _Named) -> dict[str, LayerProfile]:
@@ -224,18 +217,23 @@ class Profiler:
         layers = self._unbound_at(named).items()
         return {variant: layer.profile for variant, layer in layers if layer.from_bytes <= named.bound_bytes}
 
-    def _prepare(self, variants: Variants, compiles: Collection[_Compile]) -> None:
-        if isinstance(self._target, Prepares):
-            for options in dict.fromkeys(job.end.options for job in compiles):
-                models = (variants.alone(job.variant) for job in compiles if job.end.options == options)
-                self._target.prepare(models, self._device, options)
-
     def _compile(self, variants: Variants, variant: str, options: CompileOptions) -> LayerProfile | UnboundLayer:
         """A layer alone; one that does not feel the bound of its session, with the bytes from which it does not."""
         model = variants.alone(variant)
         layer = LayerRange(len(model) - 1, len(model))
         compiled = self._target.compile(model, layer, self._device, options)
-        profile = _alone(compiled)
+        profile = LayerProfile(
+            forward_cycles=compiled.forward_cycles,
+            backward_cycles=compiled.backward_cycles,
+            shared=dict(compiled.shared),
+            exclusive=dict(compiled.exclusive),
+            temporary_bytes=compiled.temporary_bytes,
+            carried_bytes=0,
+            input_bytes=0,
+            output_bytes=0,
+            activation_bytes=0,
+            weight_cycles=compiled.weight_cycles,
+        )
         bound_bytes = options.session.bound_bytes(self._device)
         if bound_bytes == inf or compiled.binding_below_bytes > bound_bytes:  # it is of this session only
             return profile
@@ -243,7 +241,6 @@ class Profiler:
 
 
 def _write(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLayer]) -> None:
-    """Move entries into the cache."""
     written = dict(entries)
     entries.clear()
     cache.write(written)
@@ -256,11 +253,7 @@ def _write_last(cache: ProfileCache, entries: dict[str, LayerProfile | UnboundLa
 
 
 def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
-    """Refuse a batch size that the model cannot run at.
-
-    Raises:
-        Infeasible: the model is fixed to batch size 1.
-    """
+    """Raise `Infeasible` for a batch size that the model cannot run at."""
     if graph.fixed_batch is not None and batch_size > 1:
         raise Infeasible(
             f"{graph.name} runs at batch size 1 only ({graph.fixed_batch}), got {batch_size}; "
@@ -270,24 +263,16 @@ def check_batch_size(graph: LayerGraph, batch_size: int) -> None:
 
 
 class _Named(NamedTuple):
-    """Options, and the keys by which what compiles with them is found.
-
-    Attributes:
-        options: as asked for.
-        any_bound: the same with the session that all have in common which differ in their bound alone.
-        bound_bytes: the bound of its session.
-        text, any_bound_text: all that results depend on but the variant, with either.
-    """
+    """Options, and the keys by which what compiles with them is found: all that results depend on but the variant."""
 
     options: CompileOptions
-    any_bound: CompileOptions
+    any_bound: CompileOptions  # with the session that all have in common which differ in their bound alone
     bound_bytes: float
     text: str
     any_bound_text: str
 
     @classmethod
     def of(cls, options: CompileOptions, target: CompilingTarget, device: Device) -> _Named:
-        """The keys of results of a target on a device."""
         any_bound = replace(options, session=options.session.common)
 
         def text(options: CompileOptions) -> str:
@@ -306,36 +291,5 @@ class _Named(NamedTuple):
         return hashlib.sha256(f"{self.any_bound_text}, {f'{variant} under any bound'!r})".encode()).hexdigest()
 
 
-class _Compile(NamedTuple):
-    """One compile of one layer, whose result is put among other `layers` alone."""
-
-    end: _Named
-    variant: str
-    layers: dict[str, LayerProfile]
-
-
-class _InModel(NamedTuple):
-    """Layers alone by their variants, and all layers in their model."""
-
-    alone: Mapping[str, LayerProfile]
-    layers: tuple[LayerProfile, ...]
-
-
-def _are_identical(known: Mapping[str, LayerProfile], alone: Mapping[str, LayerProfile]) -> bool:
-    return all(profile is known[variant] for variant, profile in alone.items())
-
-
-def _alone(compiled: CompiledRange) -> LayerProfile:
-    """A compiled layer with nothing around it."""
-    return LayerProfile(
-        forward_cycles=compiled.forward_cycles,
-        backward_cycles=compiled.backward_cycles,
-        shared=dict(compiled.shared),
-        exclusive=dict(compiled.exclusive),
-        temporary_bytes=compiled.temporary_bytes,
-        carried_bytes=0,
-        input_bytes=0,
-        output_bytes=0,
-        activation_bytes=0,
-        weight_cycles=compiled.weight_cycles,
-    )
+_InModel = tuple[Mapping[str, LayerProfile], tuple[LayerProfile, ...]]
+"""Layers alone by their variants, and all layers in their model."""

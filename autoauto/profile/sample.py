@@ -11,7 +11,7 @@ from random import Random
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.memory import compiled_bytes
-from autoauto.records.costs.profile import OUTLINED, CompiledRange, ModelProfile
+from autoauto.records.costs.profile import OUTLINED, ModelProfile
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import Device
 from autoauto.records.layers import LayerGraph, LayerRange
@@ -40,12 +40,7 @@ def sample(
 
     A real device takes seconds for a range of a large model, so it compiles fewer.
 
-    Args:
-        graph: the model.
-        target, device: compile the ranges, with the options of the profile.
-        profile: of the model.
-        share: of all ranges, and of their cost, for this one of several sampled batch sizes.
-        progress: called with the number of compiled ranges, and of all.
+    `share` is that of all ranges, and of their cost, for this one of several sampled batch sizes.
     """
     options = profile.options
     assert options is not None
@@ -59,16 +54,13 @@ def sample(
         if progress is not None:
             progress(done, len(chosen))
         with suppress(DoesNotFit):
-            wholes.append(whole_range(layers, target.compile(graph, layers, device, options)))
+            compiled = target.compile(graph, layers, device, options)
+            # What a subgraph for equal layers saves is no part of an example.
+            memory_bytes = {name: n_bytes for name, n_bytes in compiled_bytes(compiled).items() if name != OUTLINED}
+            wholes.append(WholeRange(layers, compiled.forward_cycles, compiled.backward_cycles, memory_bytes))
     if progress is not None:
         progress(len(chosen), len(chosen))
     return wholes
-
-
-def whole_range(layers: LayerRange, compiled: CompiledRange) -> WholeRange:
-    """The parts of a compiled range that make an example; what a subgraph for equal layers saves is no part of it."""
-    memory_bytes = {name: n_bytes for name, n_bytes in compiled_bytes(compiled).items() if name != OUTLINED}
-    return WholeRange(layers, compiled.forward_cycles, compiled.backward_cycles, memory_bytes)
 
 
 def sample_batch_sizes(batch_size: int) -> tuple[int, ...]:
@@ -162,7 +154,6 @@ def _spread(index: int) -> float:
 
 
 def _mix(operators: Sequence[str], cycles: Sequence[int], layers: LayerRange) -> dict[str, float]:
-    """The share of every operator in the cycles of a range."""
     totals: Counter[str] = Counter()
     for name, n_cycles in zip(operators[slice(*layers)], cycles[slice(*layers)], strict=True):
         totals[name] += n_cycles

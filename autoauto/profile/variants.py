@@ -9,12 +9,9 @@ from autoauto.records.layers import Derivative, Layer, LayerGraph, Tensor
 
 
 class Variants:
-    """The layers of a model by what they compile to at equal options.
+    """The layers of a model by what they compile to at equal options; without training none has a backward pass.
 
-    Attributes:
-        passes: the backward pass; without training nothing has one.
-        of_layers: the variant of every layer: its kind, and which of its inputs need gradients.
-        first: the first layer of each.
+    The variant of a layer is its kind, and which of its inputs need gradients; `first` is the first layer of each.
     """
 
     def __init__(self, passes: Derivative) -> None:

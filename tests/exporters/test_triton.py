@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf import text_format
 
 from autoauto.exporters import triton
 from autoauto.exporters.exporter import Deployment
@@ -32,7 +33,8 @@ def deployment(deploy: Deploy) -> Deployment:
 
 
 def config(folder: Path, model: str) -> Any:
-    return triton._parsed(folder / model, triton._definition())
+    text = (folder / model / triton.CONFIG_FILE).read_text(encoding="utf-8")
+    return text_format.Parse(text, triton._definition()())
 
 
 def test_the_ensemble_carries_tensors_past_stages(deployment: Deployment, tmp_path: Path) -> None:

@@ -64,18 +64,14 @@ def _write(deployment: Deployment, folder: Path) -> None:
 
 
 def _check(deployment: Deployment, folder: Path) -> Iterator[Check]:
-    counts = _counts(folder)
+    tree = ast.parse((folder / "planned_pipeline.py").read_text(encoding="utf-8"))
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
+    first_blocks, n_blocks = (ast.literal_eval(node.value) for node in assigned)
+    counts = [stop - start for start, stop in pairwise([*first_blocks, n_blocks])]
     batch = json.loads((folder / BATCH_FILE).read_text(encoding="utf-8"))
     yield check_counts(deployment, counts)
     yield check_devices(deployment, len(counts), batch["gradient_accumulation_steps"])
     yield not_run(_PACKAGE)
-
-
-def _counts(folder: Path) -> list[int]:
-    tree = ast.parse((folder / "planned_pipeline.py").read_text(encoding="utf-8"))
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
-    first_blocks, n_blocks = (ast.literal_eval(node.value) for node in assigned)
-    return [stop - start for start, stop in pairwise([*first_blocks, n_blocks])]
 
 
 EXPORTER = Exporter(

@@ -48,11 +48,7 @@ def megatron_counts(layout: str) -> list[int]:
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the options of Megatron-LM.
-
-    Raises:
-        BadInput: stages are not whole blocks, the model has two towers, or Megatron-LM does not train in this order.
-    """
+    """Write the options of Megatron-LM."""
     require_order(deployment, "Megatron-LM", [Order.ONE_F_ONE_B, Order.INTERLEAVED])
     stages = blocks_of_stages(deployment, "megatron")
     require_one_list(deployment, "megatron", first_stage=False)
@@ -69,7 +65,9 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     """Read the options back by the rules of Megatron-LM, and the layout by its own parser where that is installed."""
-    options, knobs = _options(folder), deployment.knobs
+    text, knobs = (folder / FILE).read_text(encoding="utf-8"), deployment.knobs
+    words = shlex.split(text[text.index("(") + 1 : text.rindex(")")])
+    options = dict(zip(words[::2], words[1::2], strict=True))
     size, counts = int(options[SIZE]), [int(options["--num-layers"])]
     if LAYOUT in options:
         counts = megatron_counts(options[LAYOUT])
@@ -81,12 +79,6 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     if LAYOUT in options:
         yield _parsed(options[LAYOUT], size, counts)
     yield not_run("Megatron-LM")
-
-
-def _options(folder: Path) -> dict[str, str]:
-    text = (folder / FILE).read_text(encoding="utf-8")
-    words = shlex.split(text[text.index("(") + 1 : text.rindex(")")])
-    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 _PARSER = """

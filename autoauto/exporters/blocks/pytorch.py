@@ -13,7 +13,6 @@ import msgspec
 
 from autoauto.exporters import schedule_csv
 from autoauto.exporters.blocks.stages import (
-    StageBlocks,
     blocks_of_stages,
     check_counts,
     check_devices,
@@ -59,11 +58,7 @@ def check_split(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def write_titan(deployment: Deployment, folder: Path) -> None:
-    """Write `TITAN_FILE`: the modules of every stage, those without operators of their own by their weights.
-
-    Raises:
-        BadInput: torchtitan has no schedule of this name, or PyTorch does not run it on so few micro-batches.
-    """
+    """Write `TITAN_FILE`: the modules of every stage, those without operators of their own by their weights."""
     stages = blocks_of_stages(deployment, "torchtitan")
     knobs = deployment.knobs
     lines = ["[parallelism]"]
@@ -74,7 +69,11 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
     lines.append(f"pipeline_parallel_degree = {deployment.plan.n_devices}")
     lines.append(f"pipeline_parallel_microbatch_size = {knobs.batch_size}")
     lines.append("module_fqns_per_model_part = [")
-    lines += [f"  {json.dumps(_modules(blocks))}," for blocks in stages]
+    for blocks in stages:  # the modules beside the first block, the blocks, and those beside the last
+        modules = [*blocks[0].others, *(block.module for block in blocks)]
+        if len(blocks) > 1:
+            modules += blocks[-1].others
+        lines.append(f"  {json.dumps(modules)},")
     lines.append("]")
     if knobs.training:
         lines += ["", "[training]", f"local_batch_size = {knobs.batch_size * knobs.mode.n_micro_batches}"]
@@ -82,21 +81,7 @@ def write_titan(deployment: Deployment, folder: Path) -> None:
     write_blocks(deployment, stages, folder)
 
 
-def _modules(blocks: StageBlocks) -> list[str]:
-    """The modules of a stage: those beside the first block, the blocks, those beside the last."""
-    modules = list(blocks[0].others)
-    modules += [block.module for block in blocks]
-    if len(blocks) > 1:
-        modules += blocks[-1].others
-    return modules
-
-
 def _schedule(deployment: Deployment) -> str:
-    """The name of a plan's order in PyTorch.
-
-    Raises:
-        BadInput: it has none, or the class of that name refuses the plan.
-    """
     knobs, n_stages = deployment.knobs, len(deployment.plan.stages)
     order, n_micro_batches = knobs.mode.order, knobs.mode.n_micro_batches
     if order not in TORCH_SCHEDULES:
@@ -128,7 +113,6 @@ def check_titan(deployment: Deployment, folder: Path) -> Iterator[Check]:
 
 
 def _check_order(deployment: Deployment, file: dict[str, Any]) -> Check:
-    """Whether the ranks run the stages and micro-batches in the order of the plan."""
     parallelism = file["parallelism"]
     n_devices, n_stages = parallelism["pipeline_parallel_degree"], len(parallelism["module_fqns_per_model_part"])
     if not deployment.knobs.training:

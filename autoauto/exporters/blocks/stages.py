@@ -20,12 +20,7 @@ StageBlocks = tuple[Block, ...]
 
 
 def blocks_of_stages(deployment: Deployment, to: str) -> tuple[StageBlocks, ...]:
-    """The blocks of every stage in order, at least one each.
-
-    Raises:
-        BadInput: the format `to` cannot express the plan: it has a cut inside a block, several devices for a stage, or
-            different replicas; or no module of the model is repeated.
-    """
+    """The blocks of every stage in order, at least one each; refuses a plan that the format `to` cannot express."""
     plan, graph = deployment.one_plan(), deployment.graph
     if not graph.blocks:
         raise BadInput(
@@ -75,27 +70,14 @@ def check_counts(deployment: Deployment, counts: list[int]) -> Check:
 
 
 def require_order(deployment: Deployment, runtime: str, orders: Collection[Order]) -> None:
-    """Refuse a plan that trains in an order which a runtime does not have.
-
-    Raises:
-        BadInput: it does.
-    """
+    """Refuse a plan that trains in an order which a runtime does not have."""
     order = deployment.knobs.mode.order
     if deployment.knobs.training and order not in orders:
         raise BadInput(f"{runtime} trains in the order {' or '.join(orders)}, got {order}; try --schedule 1f1b")
 
 
 def require_one_list(deployment: Deployment, to: str, *, first_stage: bool) -> None:
-    """Refuse a model of several towers where a runtime would count the blocks of another one than the plan does.
-
-    Args:
-        deployment: the plan.
-        to: the format.
-        first_stage: whether the runtime has an encoder that only the first decoder layer reads in its first stage.
-
-    Raises:
-        BadInput: it does.
-    """
+    """Refuse several towers where a runtime counts other blocks than the plan; `first_stage` has all of an encoder."""
     for tower in towers_beside(deployment.graph):
         if not first_stage or not tower.is_before or tower.reaches_far:
             raise BadInput(
@@ -105,12 +87,7 @@ def require_one_list(deployment: Deployment, to: str, *, first_stage: bool) -> N
 
 
 def check_devices(deployment: Deployment, n_devices: int, n_micro_batches: int, n_chunks: int = 1) -> Check:
-    """Whether every device has the stages of the plan and, in training, runs their actions in the order of the plan.
-
-    Args:
-        deployment: the plan.
-        n_devices, n_micro_batches, n_chunks: as the files say them; several chunks are interleaved, one is in 1F1B.
-    """
+    """Whether every device has the stages of the plan and, in training, runs their actions in the order of the plan."""
     stages = f"{n_devices} devices with {n_chunks} {'stages' if n_chunks > 1 else 'stage'} each"
     if not deployment.knobs.training:
         devices = [stage.device for stage in deployment.plan.stages]

@@ -19,19 +19,12 @@ MATRICES_OF_A_HEAD = 3
 
 
 class Tower(NamedTuple):
-    """A list of blocks beside `LayerGraph.blocks`.
+    """A list of blocks beside `LayerGraph.blocks`."""
 
-    Attributes:
-        name: its blocks in words.
-        layers: the numbers of its layers in the graph.
-        is_before: True if it lies before the blocks of the graph.
-        reaches_far: True if a block of the graph after the first one reads its outputs, as cross-attention does.
-    """
-
-    name: str
-    layers: tuple[int, ...]
-    is_before: bool
-    reaches_far: bool
+    name: str  # its blocks in words
+    layers: tuple[int, ...]  # the numbers of its layers in the graph
+    is_before: bool  # True if it lies before the blocks of the graph
+    reaches_far: bool  # True if a block of the graph after the first one reads its outputs, as cross-attention does
 
 
 def list_name(blocks: Sequence[Block]) -> str:
@@ -60,7 +53,14 @@ def towers_beside(graph: LayerGraph) -> tuple[Tower, ...]:
     behind = LayerRange(last.layers.start + length, last.layers.stop)
     towers = []
     for is_before, block, outside in ((True, first, before), (False, last, behind)):
-        beside = [i for i in range(*block.layers) if _is_beside(block, operators[i], is_outside=i in range(*outside))]
+        beside: list[int] = []
+        for i in range(*block.layers):
+            module = operators[i].module
+            is_beside = module != block.module and not module.startswith(f"{block.module}.")
+            if not module:
+                is_beside = i in range(*outside)
+            if is_beside:
+                beside.append(i)
         if any(operator.module for operator in operators):
             part = _named(graph, operators, beside)
         else:
@@ -69,12 +69,6 @@ def towers_beside(graph: LayerGraph) -> tuple[Tower, ...]:
             name, layers = part
             towers.append(Tower(name, layers, is_before, is_before and _reaches_far(graph, layers, beside)))
     return tuple(towers)
-
-
-def _is_beside(block: Block, operator: ScopedOperator, *, is_outside: bool) -> bool:
-    if not operator.module:
-        return is_outside
-    return operator.module != block.module and not operator.module.startswith(f"{block.module}.")
 
 
 def _named(
@@ -116,7 +110,6 @@ def _repeated(graph: LayerGraph, beside: Sequence[int]) -> tuple[str, tuple[int,
 
 
 def _n_matrices(graph: LayerGraph, layers: Iterable[int]) -> int:
-    """The number of layers that have a matrix of weights."""
     n_matrices = 0
     for index in layers:
         tensors = [graph.tensors[i] for i in graph.layers[index].weights]
@@ -130,7 +123,13 @@ def _reaches_far(graph: LayerGraph, tower: Sequence[int], beside: Sequence[int])
     The first block may derive a tensor from the output, as an exporter does once for all blocks. That tensor counts
     where the third or a later block reads it: the second block reads the output of the first one in any case.
     """
-    made = _made_of(graph, tower)
+    # What the tower writes, and what layers up to the end of the first block make of it.
+    made: set[int] = set()
+    inside = set(tower)
+    for index in range(*graph.blocks[0].layers):
+        layer = graph.layers[index]
+        if index in inside or made.intersection(layer.inputs):
+            made.update(layer.outputs)
     made_beside: set[int] = set()
     for index in beside:
         made_beside.update(made.intersection(graph.layers[index].outputs))
@@ -140,14 +139,3 @@ def _reaches_far(graph: LayerGraph, tower: Sequence[int], beside: Sequence[int])
         if not made_beside.isdisjoint(inputs) or (index >= third and not made.isdisjoint(inputs)):
             return True
     return False
-
-
-def _made_of(graph: LayerGraph, tower: Sequence[int]) -> set[int]:
-    """The tensors that a tower writes, and those that layers up to the end of the first block make of them."""
-    made: set[int] = set()
-    inside = set(tower)
-    for index in range(*graph.blocks[0].layers):
-        layer = graph.layers[index]
-        if index in inside or made.intersection(layer.inputs):
-            made.update(layer.outputs)
-    return made

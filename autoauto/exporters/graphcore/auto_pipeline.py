@@ -27,11 +27,7 @@ MODEL, CLUSTER, CONFIGURATION, PARTITION = "model_info.json", "cluster_info.json
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the inputs of auto_pipeline for one pipeline, and the partition.
-
-    Raises:
-        BadInput: transfers with the host overlap with computation, which an IPUClusterInfo cannot express.
-    """
+    """Write the inputs of auto_pipeline for one pipeline, and the partition."""
     plan = ipu_plan(deployment, "auto_pipeline")
     if n_io_tiles := flat_value(deployment.knobs, "io_tiles"):
         raise BadInput(f"auto_pipeline knows no transfers that overlap, got io_tiles {n_io_tiles}; try --io-tiles 0")
@@ -73,16 +69,12 @@ def profile_to_auto_pipeline(profile: ModelProfile) -> dict[str, Any]:
     return {
         "layerName": _names_by_tie(profile),
         "layerType": list(profile.kinds),
-        "layerInfo": [_layer_to(layer) for layer in profile.layers],
+        "layerInfo": list(map(_layer_to, profile.layers)),
     }
 
 
 def cluster_to_auto_pipeline(cluster: Cluster) -> dict[str, Any]:
-    """Write a cluster as an IPUClusterInfo.
-
-    Raises:
-        BadInput: the devices differ, or a link is infinitely fast; an IPUClusterInfo cannot express either.
-    """
+    """Write a cluster as an IPUClusterInfo, which cannot express unlike devices and infinitely fast links."""
     kinds = {(device.clock_hz, device.memory_bytes) for device in cluster.devices}
     if len(kinds) > 1:
         raise BadInput(f"IPUClusterInfo needs devices of one clock and memory, {cluster.name} has {len(kinds)} kinds")
@@ -149,7 +141,6 @@ def _names_by_tie(profile: ModelProfile) -> list[str]:
 
 
 def _plain(value: float) -> int | float:
-    """Whole numbers as integers, as in the files of auto_pipeline."""
     return int(value) if value == int(value) else value
 
 

@@ -58,21 +58,17 @@ def write(deployment: Deployment, folder: Path) -> None:
         if node.op_type in TAKES_MEMORY and not node.domain:
             node.attribute.append(helper.make_attribute(MEMORY, of_devices[plan.stages[stage].device]))
     if io_tiles(deployment, RUNTIME):
-        helper.set_model_props(model, _input_settings(model.graph))
+        # PopART loads every input while micro-batches before are computed.
+        constants = {tensor.name for tensor in model.graph.initializer}
+        settings: dict[str, str] = {}
+        for entry in model.graph.input:
+            if entry.name not in constants:
+                settings[f"{TILE_SET}/{entry.name}"] = str(ON_IO_TILES)
+                settings[f"{STRATEGY}/{entry.name}"] = str(OVERLAPPED)
+        helper.set_model_props(model, settings)
     path.write_bytes(model.SerializeToString(deterministic=True))
     outputs = tuple(entry.name for entry in model.graph.output)
     (folder / OPTIONS).write_text(_program(deployment, outputs), encoding="utf-8")
-
-
-def _input_settings(graph: onnx.GraphProto) -> dict[str, str]:
-    """The metadata by which PopART loads every input while micro-batches before are computed."""
-    constants = {tensor.name for tensor in graph.initializer}
-    settings: dict[str, str] = {}
-    for entry in graph.input:
-        if entry.name not in constants:
-            settings[f"{TILE_SET}/{entry.name}"] = str(ON_IO_TILES)
-            settings[f"{STRATEGY}/{entry.name}"] = str(OVERLAPPED)
-    return settings
 
 
 def stages_of_nodes(nodes: Sequence[onnx.NodeProto], stage_of: Mapping[str, int], last: int) -> list[int]:
@@ -80,11 +76,6 @@ def stages_of_nodes(nodes: Sequence[onnx.NodeProto], stage_of: Mapping[str, int]
 
     A node that is in no layer, as one that only reshapes, runs in the first stage that reads it. If none does, it makes
     an output of the model, and runs where its own inputs are.
-
-    Args:
-        nodes: sorted.
-        stage_of: the stages of tensors that layers write.
-        last: the last stage.
     """
     # Forwards: the first stage in which all inputs of a node are there.
     made = dict(stage_of)
@@ -143,7 +134,13 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     n_right = sum(made.get(name) == stage for name, stage in planned.items())
     yield Check("layers have the stages of the plan", n_right == len(planned), f"{n_right} of {len(planned)} tensors")
     yield Check("no operator reads what a later stage computes", not n_back, f"{n_back} tensors go back")
-    yield _accepted(folder / MODEL)
+    detail = "attributes whose names begin with __ are an implementation's own"
+    accepted = True
+    try:
+        onnx.checker.check_model(folder / MODEL)
+    except onnx.checker.ValidationError as error:
+        accepted, detail = False, first_line(error)
+    yield Check("onnx.checker accepts the file", accepted, detail)
     yield compiles(folder / OPTIONS)
     yield from _equal_outputs(deployment, folder)
     opset = max(entry.version for entry in model.opset_import if not entry.domain)
@@ -151,15 +148,6 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     if opset > LAST_OPSET:
         newer = f", and its documents end at opset {LAST_OPSET}, the model has {opset}"
     yield from not_run(RUNTIME, newer)
-
-
-def _accepted(path: Path) -> Check:
-    what = "onnx.checker accepts the file"
-    try:
-        onnx.checker.check_model(path)
-    except onnx.checker.ValidationError as error:
-        return Check(what, False, first_line(error))
-    return Check(what, True, "attributes whose names begin with __ are an implementation's own")
 
 
 def _equal_outputs(deployment: Deployment, folder: Path) -> Iterator[Check]:
@@ -187,12 +175,16 @@ def _program(deployment: Deployment, outputs: tuple[str, ...]) -> str:
     options = function(
         "session_options()", "The options that go with the attributes of the model.", _options(deployment)
     )
+    lines = [f'transformer = popart.GraphTransformer(str(Path(__file__).with_name("{MODEL}")))']
+    if deployment.precision is Precision.FP16:  # PopART computes in the format of the model's tensors
+        lines.append("transformer.convertFloatsToHalfs()")
+    lines.append("return transformer.getModelProto()")
+    model = function("model()", "The model in the precision of the plan.", lines)
     session = _session(training, overlaps=io_tiles(deployment, RUNTIME) > 0)
-    return header(deployment, "PopART's session") + constants + options + _model(deployment) + session
+    return header(deployment, "PopART's session") + constants + options + model + session
 
 
 def _options(deployment: Deployment) -> Iterator[str]:
-    """Lines that set the options of a session."""
     knobs, pipelined = deployment.knobs, len(deployment.plan.stages) > 1
     yield "options = popart.SessionOptions()"
     yield "options.virtualGraphMode = popart.VirtualGraphMode.Manual"
@@ -212,15 +204,6 @@ def _options(deployment: Deployment) -> Iterator[str]:
         kind = "Pipeline" if pipelined else "RecomputeAll"
         yield f"options.autoRecomputation = popart.RecomputationType.{kind}"
     yield "return options"
-
-
-def _model(deployment: Deployment) -> str:
-    """The function that reads the model; PopART computes in the format of its tensors."""
-    lines = [f'transformer = popart.GraphTransformer(str(Path(__file__).with_name("{MODEL}")))']
-    if deployment.precision is Precision.FP16:
-        lines.append("transformer.convertFloatsToHalfs()")
-    lines.append("return transformer.getModelProto()")
-    return function("model()", "The model in the precision of the plan.", lines)
 
 
 def _session(training: bool, *, overlaps: bool) -> str:

@@ -7,7 +7,7 @@ module whose first operator is the stage's first layer.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from autoauto.exporters.exporter import Check, Deployment, Exporter
@@ -38,18 +38,17 @@ RECOMPUTE_NOTHING, RECOMPUTE_STAGES, RECOMPUTE_ALL = 0, 3, 4
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the program.
-
-    Raises:
-        BadInput: stages would overlap transfers with the host; PopTorch does so without a pipeline only.
-    """
+    """Write the program."""
     plan = ipu_plan(deployment, RUNTIME)
     if io_tiles(deployment, RUNTIME, MAX_IO_TILES) and len(plan.stages) > 1:
         raise BadInput(
             f"PopTorch overlaps transfers with the host without a pipeline only, got {len(plan.stages)} stages; try "
             "--io-tiles 0, or --to popart"
         )
-    (folder / PROGRAM).write_text(_program(deployment, _blocks(deployment)), encoding="utf-8")
+    names = [layer.name for layer in deployment.graph.layers]
+    # The first stage has all that comes before a block, so it begins none.
+    blocks = [first_module(names, stage.layers) for stage in plan.stages[1:]]
+    (folder / PROGRAM).write_text(_program(deployment, blocks), encoding="utf-8")
 
 
 def module_path(name: str) -> tuple[str, ...]:
@@ -78,15 +77,14 @@ def module_paths(names: Sequence[str]) -> list[tuple[str, ...]]:
     known: set[tuple[str, ...]] = set()
     for path in paths:
         known.update(path[:depth] for depth in range(len(path) + 1))
-    return [_first_call(path, known) for path in paths]
-
-
-def _first_call(path: tuple[str, ...], known: Set[tuple[str, ...]]) -> tuple[str, ...]:
-    first: tuple[str, ...] = ()
-    for name in path:
-        again = (*first, re.sub(r"_\d+$", "", name))
-        first = again if again in known else (*first, name)
-    return first
+    first_calls: list[tuple[str, ...]] = []
+    for path in paths:
+        first: tuple[str, ...] = ()
+        for name in path:
+            again = (*first, re.sub(r"_\d+$", "", name))
+            first = again if again in known else (*first, name)
+        first_calls.append(first)
+    return first_calls
 
 
 def prefixes(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
@@ -103,11 +101,7 @@ def prefixes(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def first_module(names: Sequence[str], layers: LayerRange) -> str:
-    """The outermost module that begins with the first of `layers` and has no operator outside of them.
-
-    Raises:
-        BadInput: there is none.
-    """
+    """The outermost module that begins with the first of `layers` and has no operator outside of them."""
     paths = module_paths(names)
     start = names[layers.start]
     for module in prefixes(paths[layers.start]):
@@ -140,12 +134,6 @@ def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
     wanted = [each.device for each in deployment.plan.stages[1:]]
     yield Check("blocks are on the IPUs of the plan", ipus == wanted, f"IPUs {', '.join(map(str, [0, *ipus]))}")
     yield from not_run(RUNTIME)
-
-
-def _blocks(deployment: Deployment) -> list[str]:
-    """The first module of every stage but the first, which has all that comes before a block."""
-    names = [layer.name for layer in deployment.graph.layers]
-    return [first_module(names, stage.layers) for stage in deployment.plan.stages[1:]]
 
 
 def _checkpoints(deployment: Deployment) -> list[str]:
@@ -185,7 +173,6 @@ def _program(deployment: Deployment, blocks: Sequence[str]) -> str:
 
 
 def _options(deployment: Deployment) -> Iterator[str]:
-    """Lines that set PopTorch's options."""
     knobs, stages = deployment.knobs, deployment.plan.stages
     n_ipu = deployment.plan.n_devices
     yield "options = poptorch.Options()"
@@ -237,7 +224,13 @@ def _functions(deployment: Deployment) -> str:
     if deployment.knobs.mode.may_recompute:
         lines += _STASH_OUTPUTS
     if io_tiles(deployment, RUNTIME, MAX_IO_TILES):
-        lines += _overlapped(training)
+        # Inputs and outputs are copied while other micro-batches are computed.
+        loop = "OverlapAccumulationLoop" if training else "OverlapDeviceIterationLoop"
+        lines += [
+            f"overlap = poptorch.OverlapMode.{loop}",
+            "model.register_forward_pre_hook(lambda _, inputs: poptorch.set_overlap_for_input(inputs, overlap))",
+            "model.register_forward_hook(lambda _, __, output: poptorch.set_overlap_for_output(output, overlap))",
+        ]
     lines += _BEGIN_BLOCKS
     half = ".half()" if deployment.precision is Precision.FP16 else ""
     if training:
@@ -248,14 +241,6 @@ def _functions(deployment: Deployment) -> str:
         made = f"return poptorch.inferenceModel(begin_blocks(model.eval(){half}), ipu_options())"
     begin_blocks = function("begin_blocks(model)", "Begin a block at the first module of every stage.", lines)
     return begin_blocks + function(head, "The model on IPUs.", [made])
-
-
-def _overlapped(training: bool) -> Iterator[str]:
-    """Lines that let inputs and outputs be copied while other micro-batches are computed."""
-    loop = "OverlapAccumulationLoop" if training else "OverlapDeviceIterationLoop"
-    yield f"overlap = poptorch.OverlapMode.{loop}"
-    yield "model.register_forward_pre_hook(lambda _, inputs: poptorch.set_overlap_for_input(inputs, overlap))"
-    yield "model.register_forward_hook(lambda _, __, output: poptorch.set_overlap_for_output(output, overlap))"
 
 
 EXPORTER = Exporter(

@@ -28,36 +28,24 @@ PROGRAM, ASSIGNMENT = "pipeline.py", "stage_assignment.py"
 
 
 def write(deployment: Deployment, folder: Path) -> None:
-    """Write the program, and the function by which it finds the stages of layers.
-
-    Raises:
-        BadInput: the plugin does not take so many micro-batches in a step of training.
-    """
+    """Write the program, and the function by which it finds the stages of layers."""
     plan, knobs = ipu_plan(deployment, RUNTIME), deployment.knobs
     if knobs.training and len(plan.stages) > 1:
-        _check_micro_batches(len(plan.stages), knobs.mode.n_micro_batches, overlaps=io_tiles(deployment, RUNTIME) > 0)
+        n_stages, n_micro_batches = len(plan.stages), knobs.mode.n_micro_batches
+        length, overlaps = 2 * n_stages, io_tiles(deployment, RUNTIME) > 0
+        if overlaps and n_micro_batches < length + 2:
+            raise BadInput(
+                f"a grouped pipeline of {n_stages} stages with io tiles trains on {length + 2} micro-batches or more, "
+                f"got {n_micro_batches}; try --n-micro-batches {length + 2}"
+            )
+        if not overlaps and n_micro_batches % length:
+            raise BadInput(
+                f"a grouped pipeline of {n_stages} stages trains on a multiple of {length} micro-batches, got "
+                f"{n_micro_batches}; try --n-micro-batches {-(-n_micro_batches // length) * length}"
+            )
     (folder / PROGRAM).write_text(_program(deployment), encoding="utf-8")
     text = Path(__file__).with_name(ASSIGNMENT).read_text(encoding="utf-8")
     (folder / ASSIGNMENT).write_text(text, encoding="utf-8")
-
-
-def _check_micro_batches(n_stages: int, n_micro_batches: int, *, overlaps: bool) -> None:
-    """Refuse steps of training that a grouped pipeline does not take.
-
-    Raises:
-        BadInput: micro-batches are no multiple of the stages, or where transfers with the host overlap too few.
-    """
-    length = 2 * n_stages
-    if overlaps and n_micro_batches < length + 2:
-        raise BadInput(
-            f"a grouped pipeline of {n_stages} stages with io tiles trains on {length + 2} micro-batches or more, got "
-            f"{n_micro_batches}; try --n-micro-batches {length + 2}"
-        )
-    if not overlaps and n_micro_batches % length:
-        raise BadInput(
-            f"a grouped pipeline of {n_stages} stages trains on a multiple of {length} micro-batches, got "
-            f"{n_micro_batches}; try --n-micro-batches {-(-n_micro_batches // length) * length}"
-        )
 
 
 def check(deployment: Deployment, folder: Path) -> Iterator[Check]:
@@ -88,7 +76,6 @@ def _program(deployment: Deployment) -> str:
 
 
 def _config(deployment: Deployment) -> Iterator[str]:
-    """Lines that make an IPUConfig."""
     of_devices = proportions(deployment)
     if len(set(of_devices)) > 1:
         raise BadInput(

@@ -35,9 +35,14 @@ def bench_script(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
     if n_shared:
         lines.append(f"--shared-prefix-tokens {n_shared}")
     command = " \\\n  ".join(lines)
+    tokens, interval = deployment.performance.tokens, ""
+    if tokens is not None and tokens.tokens_per_s_ends is not None:
+        low, high = tokens.tokens_per_s_ends
+        ends = f"{format_number(low, 0)} to {format_number(high, 0)} tokens/s"
+        interval = f"# 8 of 10 measured rows were within such an interval: {ends}\n"
     return (
         "#!/bin/sh\n# Sends the load of the forecast to servers that run, and measures what they give.\n"
-        f"# expected: {deployment.performance}\n{_interval(deployment)}set -eu\nurl={_url(every)}\nexec {command}\n"
+        f"# expected: {deployment.performance}\n{interval}set -eu\nurl={_url(every)}\nexec {command}\n"
     )
 
 
@@ -54,16 +59,6 @@ def bench_line(deployment: Deployment, every: Sequence[ServedProcess]) -> str:
 def n_sequences(deployment: Deployment) -> int:
     """Sequences in flight of a replica."""
     return deployment.knobs.batch_size * deployment.knobs.n_ipu
-
-
-def _interval(deployment: Deployment) -> str:
-    """Comments with the intervals of our error, in which 8 of 10 measured rows lie; empty where it is not known."""
-    tokens = deployment.performance.tokens
-    if tokens is None or tokens.tokens_per_s_ends is None:
-        return ""
-    low, high = tokens.tokens_per_s_ends
-    ends = f"{format_number(low, 0)} to {format_number(high, 0)} tokens/s"
-    return f"# 8 of 10 measured rows were within such an interval: {ends}\n"
 
 
 def _url(every: Sequence[ServedProcess]) -> str:

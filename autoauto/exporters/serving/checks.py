@@ -81,7 +81,6 @@ def _blocks_check(every: Processes, limits: Mapping[str, Limits], n_blocks: int)
 
 
 def _limits_check(every: Processes, limits: Mapping[str, Limits], *, same_files: bool) -> Check:
-    """Whether model, sequences, tokens and memory are those of the plan."""
     expected = {process.name: _expected(process)._replace(blocks=(), port=None) for process in every}
     first = next(iter(limits.values()))
     detail = f"{first.n_in_flight} sequences in flight"

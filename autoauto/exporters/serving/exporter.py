@@ -9,7 +9,7 @@ from autoauto.engines.engine import Engine
 from autoauto.exporters.exporter import DecoderModel, Deployment, Exporter, generation
 from autoauto.exporters.serving.bench import BENCH_FILE, bench_line, bench_script, n_sequences
 from autoauto.exporters.serving.checks import checks, started_of
-from autoauto.exporters.serving.files import dump, script, script_name, shell_script
+from autoauto.exporters.serving.files import dump, script, shell_script
 from autoauto.exporters.serving.front import FRONT_SCRIPT, front_command, front_line, has_front
 from autoauto.exporters.serving.launches import ServedProcess, decoder_model, processes
 from autoauto.exporters.serving.platforms.kubernetes import KIND_LABEL
@@ -27,7 +27,8 @@ def serving_exporter(engine: Engine) -> Exporter:
         started = started_of(deployment, engine)
         every = started.processes
         for process in every:
-            _write_program(folder / script_name(process), script(process, engine), process.command(engine).files)
+            path = folder / f"{process.name}.sh"
+            _write_program(path, script(process, engine), process.command(engine).files)
         if has_front(every):
             command = front_command(every, engine)
             text = shell_script("what is in front of both pools", command)
@@ -40,6 +41,9 @@ def serving_exporter(engine: Engine) -> Exporter:
                 for name, text in platform.beside(started).items():
                     (folder / name).write_text(text, encoding="utf-8")
 
+    options = f"Options are those of {engine.title} as its source defines them ({engine.launcher.source})."
+    if engine.launcher.remark:
+        options += f" {engine.launcher.remark}"
     return Exporter(
         name=engine.launcher.to,
         summary=f"{engine.title}, a process a replica",
@@ -49,34 +53,25 @@ def serving_exporter(engine: Engine) -> Exporter:
         ),
         write=write,
         check=lambda deployment, folder: checks(deployment, engine, folder),
-        notes=_notes(engine),
+        notes=(
+            f"{options}\n"
+            f"Nothing was started, and no image pulled; that of the containers is {engine.launcher.image}.\n"
+            "The Service of Kubernetes spreads connections over the replicas; on several machines without it a router "
+            "does."
+        ),
         serves_decoders=True,
         describe=lambda deployment: _replica_lines(deployment, engine),
     )
 
 
 def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None:
-    """Write a script that can be run, and beside it the files that it reads, by name."""
     path.write_text(text, encoding="utf-8")
     path.chmod(_EXECUTABLE)
     for name, content in files.items():
         path.with_name(name).write_text(content, encoding="utf-8")
 
 
-def _notes(engine: Engine) -> str:
-    launcher = engine.launcher
-    options = f"Options are those of {engine.title} as its source defines them ({launcher.source})."
-    if launcher.remark:
-        options += f" {launcher.remark}"
-    return (
-        f"{options}\n"
-        f"Nothing was started, and no image pulled; that of the containers is {launcher.image}.\n"
-        "The Service of Kubernetes spreads connections over the replicas; on several machines without it a router does."
-    )
-
-
 def _replica_lines(deployment: Deployment, engine: Engine) -> str:
-    """The lines of README on the replicas: a table, and the requests that were modelled."""
     every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
     table = ["| replica | machine | GPUs | port | blocks of stages |", "|---|---|---|---|---|"]
     for process in every:
@@ -119,7 +114,6 @@ def _workload_lines(model: DecoderModel) -> str:
 
 
 def _starts(every: tuple[ServedProcess, ...]) -> str:
-    """The lines of README on what each command starts, and on which machine."""
     machines = {each.part.machine for each in every}
     if len(machines) == 1:
         text = "Each of the three lines starts all replicas: the scripts, Docker Compose, or Kubernetes."

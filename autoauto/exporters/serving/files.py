@@ -25,11 +25,6 @@ _ADDRESSES = {MASTER[2:-1]: "the first machine of the replica"}
 """The meaning of variables that hold addresses; those of machines have the number of the machine."""
 
 
-def script_name(process: ServedProcess) -> str:
-    """For example "replica-0.sh"."""
-    return f"{process.name}.sh"
-
-
 def script(process: ServedProcess, engine: Engine) -> str:
     """A script that starts a process on its GPUs, an option a line."""
     part, command = process.part, process.command(engine)
@@ -85,11 +80,7 @@ def read_script(path: Path) -> Command:
 
 
 def read_yaml(path: Path) -> list[Any]:
-    """All documents of a file.
-
-    Raises:
-        BadInput: it is no YAML.
-    """
+    """All documents of a file; raises `BadInput` if it is no YAML."""
     import yaml  # of extra gpu
 
     try:

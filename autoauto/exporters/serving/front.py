@@ -25,13 +25,7 @@ FRONT_SCRIPT = f"{FRONT}.sh"
 
 
 class PodSet(NamedTuple):
-    """Processes that are alike.
-
-    Attributes:
-        name: of all together.
-        process: one of them.
-        n_pods: how many there are.
-    """
+    """Processes that are alike: the name of all together, one of them, and how many there are."""
 
     name: str
     process: ServedProcess
@@ -58,11 +52,7 @@ def role_of(process: ServedProcess) -> str:
 
 
 def pool_front(engine: Engine) -> PoolFront:
-    """The front of an engine.
-
-    Raises:
-        BadInput: it has none.
-    """
+    """The front of an engine; raises `BadInput` if it has none."""
     front = engine.launcher.front
     if front is None:
         raise BadInput(f"{engine.title} has no servers for prompts alone, got some; try --prefill-workers 0")
@@ -88,7 +78,6 @@ def front_in_kubernetes(sets: Sequence[PodSet], engine: Engine) -> Command:
 
 
 def _command_of(addressed: Sequence[tuple[str, ServedProcess]], engine: Engine) -> Command:
-    """The front of servers at these addresses."""
     parts = [(address, _pool_of(process)) for address, process in addressed]
     prefill = [(address, part.port) for address, part in parts if part.is_prefill]
     decode = [address for address, part in parts if not part.is_prefill]
@@ -101,13 +90,7 @@ def _pool_of(process: ServedProcess) -> PoolPart:
 
 
 def front_service(every: Sequence[ServedProcess], engine: Engine, folder: str) -> dict[str, Any]:
-    """The service of Docker Compose by its name; none where there are no two pools.
-
-    Args:
-        every: process.
-        engine: of all.
-        folder: where the container finds files of the command.
-    """
+    """The service of Docker Compose by its name, its files in `folder`; none where there are no two pools."""
     if not has_front(every):
         return {}
     command = front_command(every, engine)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import floor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from autoauto.engines.command import Command, Launch, Machines, PoolPart
 from autoauto.engines.engine import Engine
@@ -16,9 +15,6 @@ from autoauto.records.errors import BadInput
 from autoauto.targets.gpu.nodes import NodeGpus
 from autoauto.targets.gpu.session import GpuSession
 
-if TYPE_CHECKING:  # space/ loads all targets, and a package may have a target and an exporter in one file
-    from autoauto.space.modes.generation import Generation
-
 _SHARE_DIGITS = 10_000
 _LENGTH_HEADROOM, _LENGTH_BLOCK = 0.1, 256
 _JOIN_PORT = 29_500
@@ -28,13 +24,7 @@ _TRANSFER_PORT, _TRANSFER_PORTS = 5600, 100
 
 
 class ServedProcess(NamedTuple):
-    """A process of an engine: a replica, or its part on one of its machines.
-
-    Attributes:
-        replica: of which it is.
-        part: its GPUs.
-        launch: of which its command is made.
-    """
+    """A process of an engine: a replica, or its part on one of its machines; its command is made of `launch`."""
 
     replica: ServedReplica
     part: NodeGpus
@@ -73,11 +63,7 @@ def weight_bytes(deployment: Deployment) -> int:
 
 
 def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ...]:
-    """All processes of all replicas.
-
-    Raises:
-        BadInput: the configuration is of another engine, or the engine does not take it.
-    """
+    """All processes of all replicas; raises `BadInput` if the engine does not take the configuration."""
     session, model, mode = gpu_session(deployment), decoder_model(deployment), generation(deployment)
     if session.engine != engine.name:
         raise BadInput(
@@ -87,6 +73,13 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
     max_length = accepted_length(mode.input_tokens + mode.output_tokens, model.decoder.checkpoint.max_length)
     weights = _made_weights(model.decoder, session, engine)
     replicas = served_replicas(deployment, engine)
+    machines: set[int] = set()
+    for replica in replicas:
+        machines.update(part.machine for part in replica.parts)
+    # An engine drafts where it has what it needs.
+    lacks = lacks_draft(model.speculation, model.decoder.checkpoint)
+    speculation = NO_SPECULATION if lacks else model.speculation
+    requests = Workload(mode.input_tokens, mode.output_tokens, speculation, model.cached_share)
     every = []
     for index, replica in enumerate(replicas):
         split, n_sequences = session.split, int(session.of_rank((deployment.knobs.batch_size,))[0])
@@ -96,7 +89,9 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
             pool: PoolPart | None = None
             if session.prefill is not None:
                 port = _TRANSFER_PORT + index * _TRANSFER_PORTS
-                pool = PoolPart(replica.is_prefill, address_of(part.machine, replicas), port)
+                # A machine is a variable for shells and Docker Compose, where there are several.
+                address = "127.0.0.1" if len(machines) == 1 else f"${{MACHINE_{part.machine}_ADDR}}"
+                pool = PoolPart(replica.is_prefill, address, port)
             launch = Launch(
                 model=model.served_name,
                 split=split,
@@ -108,26 +103,11 @@ def processes(deployment: Deployment, engine: Engine) -> tuple[ServedProcess, ..
                 weights=weights,
                 kv_cache=_cache_format(model.decoder, session),
                 machines=Machines(len(replica.parts), rank, _JOIN_PORT + index),
-                requests=_requests(model, mode),
+                requests=requests,
                 pool=pool,
             )
             every.append(ServedProcess(replica, part, launch))
     return tuple(every)
-
-
-def address_of(machine: int, replicas: Sequence[ServedReplica]) -> str:
-    """The address of a machine: a variable for shells and Docker Compose, where there are several."""
-    machines: set[int] = set()
-    for replica in replicas:
-        machines.update(part.machine for part in replica.parts)
-    return "127.0.0.1" if len(machines) == 1 else f"${{MACHINE_{machine}_ADDR}}"
-
-
-def _requests(model: DecoderModel, mode: Generation) -> Workload:
-    """The requests for which an engine is set up: it drafts where it has what it needs."""
-    lacks = lacks_draft(model.speculation, model.decoder.checkpoint)
-    speculation = NO_SPECULATION if lacks else model.speculation
-    return Workload(mode.input_tokens, mode.output_tokens, speculation, model.cached_share)
 
 
 def accepted_length(n_tokens: int, n_positions: int | None) -> int:
@@ -143,11 +123,7 @@ def accepted_length(n_tokens: int, n_positions: int | None) -> int:
 
 
 def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> WeightFormat | None:
-    """The format that the engine makes when it loads the checkpoint; None where that has it already.
-
-    Raises:
-        BadInput: the engine does not make it.
-    """
+    """The format that the engine makes when it loads the checkpoint; None where that has it already."""
     published = decoder.checkpoint.weights
     weights = WeightFormat(session.precision or published)
     if conflict := engine.makes_conflict(published, weights):
@@ -157,18 +133,13 @@ def _made_weights(decoder: Decoder, session: GpuSession, engine: Engine) -> Weig
 
 
 def _cache_format(decoder: Decoder, session: GpuSession) -> WeightFormat | None:
-    """The format of keys and values, where an engine would not choose it by itself."""
     published = decoder.checkpoint.kv_cache
     kv_cache = WeightFormat(session.kv_cache_precision or published)
     return None if kv_cache is published is WeightFormat.BF16 else kv_cache
 
 
 def _share(deployment: Deployment, kind: str, n_gpus: int, n_stages: int, engine: Engine) -> float:
-    """The share of the memory of a GPU, as the engine counts it and as the plan was made with.
-
-    Raises:
-        BadInput: the plan leaves memory free that the engine would take.
-    """
+    """The share of the memory of a GPU, as the engine counts it and as the plan was made with."""
     from autoauto.targets.gpu.systems import system_named  # of extra gpu
 
     system = system_named(kind)

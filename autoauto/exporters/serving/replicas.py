@@ -14,7 +14,6 @@ from autoauto.engines.engine import Engine, NodePart
 from autoauto.engines.rules import GroupSplit
 from autoauto.exporters.exporter import Deployment
 from autoauto.records.errors import BadInput
-from autoauto.records.plans.plan import Plan
 from autoauto.targets.gpu.nodes import NodeGpus, free_groups, groups_of, parts_of
 from autoauto.targets.gpu.session import GpuSession
 
@@ -23,23 +22,14 @@ FIRST_PORT = 8000
 
 
 class ServedReplica(NamedTuple):
-    """A replica: a process of an engine on every machine that it has GPUs of, mostly one.
+    """A replica: a process of an engine on every machine that it has GPUs of, mostly one."""
 
-    Attributes:
-        number: of the replica.
-        plan: which of the plans of a `Plan` it has.
-        parts: its GPUs, machine after machine in the order of the stages.
-        port: on which its first machine answers.
-        blocks: of every stage; the first stage has the embedding, too, the last one norm and head.
-        is_prefill: True if it computes prompts for all others.
-    """
-
-    number: int
-    plan: int
-    parts: tuple[NodeGpus, ...]
-    port: int
-    blocks: tuple[int, ...]
-    is_prefill: bool = False
+    number: int  # of the replica
+    plan: int  # which of the plans of a `Plan` it has
+    parts: tuple[NodeGpus, ...]  # its GPUs, machine after machine in the order of the stages
+    port: int  # on which its first machine answers
+    blocks: tuple[int, ...]  # of every stage; the first stage has the embedding, too, the last one norm and head
+    is_prefill: bool = False  # True if it computes prompts for all others
 
     @property
     def name(self) -> str:
@@ -49,11 +39,7 @@ class ServedReplica(NamedTuple):
 
 
 def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedReplica, ...]:
-    """All replicas, in the order of their first devices, and servers that compute their prompts behind them.
-
-    Raises:
-        BadInput: the GPUs of a replica are of several machines, and the engine cannot have them so.
-    """
+    """All replicas, in the order of their first devices, and servers that compute their prompts behind them."""
     session = gpu_session(deployment)
     groups = groups_of(deployment.cluster, session.group_size)
     replicas = []
@@ -66,8 +52,11 @@ def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedRepli
             raise BadInput(f"{conflict}, got {shown}; try another --n-ipu")
         if engine.launcher.placing.ranks_first:
             parts = tuple(part._replace(gpus=ranks_first(part.gpus, session.split)) for part in parts)
-        blocks = n_blocks_of(deployment, deployment.plan.plans[plan])
-        replicas.append(ServedReplica(number, plan, parts, FIRST_PORT + number, blocks))
+        firsts = [block.layers.start for block in deployment.graph.blocks]
+        blocks: list[int] = []
+        for start, stop in pairwise(deployment.plan.plans[plan].partition):
+            blocks.append(sum(start <= first < stop for first in firsts))
+        replicas.append(ServedReplica(number, plan, parts, FIRST_PORT + number, tuple(blocks)))
     return (*replicas, *_prefill_workers(deployment, replicas))
 
 
@@ -106,15 +95,6 @@ def gpu_session(deployment: Deployment) -> GpuSession:
     session = deployment.knobs.session
     assert isinstance(session, GpuSession)
     return session
-
-
-def n_blocks_of(deployment: Deployment, plan: Plan) -> tuple[int, ...]:
-    """The blocks of every stage of a plan."""
-    firsts = [block.layers.start for block in deployment.graph.blocks]
-    counts: list[int] = []
-    for start, stop in pairwise(plan.partition):
-        counts.append(sum(start <= first < stop for first in firsts))
-    return tuple(counts)
 
 
 def _placed(deployment: Deployment, groups: tuple[NodeGpus, ...]) -> Iterator[tuple[int, int, tuple[NodeGpus, ...]]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from autoauto.graph.batch.operands import SampleRule, beside, copy, not_along, same, shared
@@ -13,21 +11,18 @@ from autoauto.records.units import Array
 
 
 def concat(step: NodeStep) -> SampleAxis:
-    """Joins along an axis without samples; an operand that all samples share is repeated for each."""
-    return _joined(step, range(len(step.read)))
+    """Joins along an axis without samples; an operand that all samples share is repeated for each.
 
-
-def concat_quantised(step: NodeStep) -> SampleAxis:
-    """QLinearConcat: joins as `concat` does; a scale and a zero point stand behind every part."""
-    shared(step, (index for index in range(len(step.read)) if index % 3 != 2))
-    return _joined(step, range(2, len(step.read), 3))
-
-
-def _joined(step: NodeStep, parts: range) -> SampleAxis:
+    In QLinearConcat a scale and a zero point stand behind every part, and two in front.
+    """
+    parts = set(range(len(step.read)))
+    if step.node.op_type == "QLinearConcat":
+        parts = {index for index in parts if index % 3 == 2}
+    shared(step, set(range(len(step.read))) - parts)
     samples = same(step, step.sample_axes)
     if step.integer("axis", 0) % len(step.output_shape) == samples.axis:
         raise step.refuse("joins along the batch axis")
-    for index in parts:
+    for index in sorted(parts):
         if step.sample_axes[index] is None:
             copy(step, index, samples)
     return samples
@@ -135,12 +130,7 @@ def gather_rows(indices: int, axis_name: str = "axis") -> SampleRule:
 
 def gather_nd(step: NodeStep) -> SampleAxis:
     """GatherND at positions that the file fixes for one sample: the same positions are picked in every sample."""
-    samples = step.only()
-    positions = _positions(step, samples)
-    if samples.axis >= positions.shape[-1]:
-        return samples._replace(axis=samples.axis - positions.shape[-1] + positions.ndim - 1)
-    step.literals[1] = _spread(positions, samples.axis)
-    return SampleAxis(0, 1)
+    return _at_positions(step, step.only())
 
 
 def scatter_nd(step: NodeStep) -> SampleAxis:
@@ -148,34 +138,28 @@ def scatter_nd(step: NodeStep) -> SampleAxis:
     samples = step.sample_axes[0]
     if samples is None or step.sample_axes[1]:
         raise step.refuse("writes samples into what all samples share")
-    positions = _positions(step, samples)
-    if samples.axis >= positions.shape[-1]:
-        written = samples._replace(axis=samples.axis - positions.shape[-1] + positions.ndim - 1)
-    else:
-        written = SampleAxis(0, 1)
-        step.literals[1] = _spread(positions, samples.axis)
-    beside(step, 2, written)
+    beside(step, 2, _at_positions(step, samples))
     return samples
 
 
-def _positions(step: NodeStep, samples: SampleAxis) -> Array:
-    """The positions that a node picks in, or writes to, the only sample."""
+def _at_positions(step: NodeStep, samples: SampleAxis) -> SampleAxis:
+    """Where the samples lie in what is picked or written at positions of operand 1, which each sample then gets."""
     positions = step.read[1].data if step.read[1] else None
     is_of_one_sample = step.shape()[samples.axis] == 1 and not step.integer("batch_dims", 0)
     if positions is None or len(positions) != 1 or not is_of_one_sample:
         raise step.refuse("picks positions that are not those of one sample")
-    return positions
-
-
-def _spread(positions: Array, axis: int) -> Callable[[int], Array]:
-    """The positions in every sample; of one sample only 0 can be picked."""
-    in_sample = np.arange(positions.shape[-1]) != axis
+    depth, rank = positions.shape[-1], positions.ndim
+    if samples.axis >= depth:
+        return samples._replace(axis=samples.axis - depth + rank - 1)
+    in_sample = np.arange(depth) != samples.axis
 
     def spread(batch_size: int) -> Array:
-        samples = np.arange(batch_size).reshape((-1,) + (1,) * (positions.ndim - 1))
+        # Of one sample only position 0 can be picked.
+        samples = np.arange(batch_size).reshape((-1,) + (1,) * (rank - 1))
         return np.where(in_sample, positions, samples)
 
-    return spread
+    step.literals[1] = spread
+    return SampleAxis(0, 1)
 
 
 def affine_grid(step: NodeStep) -> SampleAxis:

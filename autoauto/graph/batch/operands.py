@@ -1,7 +1,4 @@
-"""Helpers of rules: the axis on which the operands of a node hold the samples, and refusals of a node that mixes them.
-
-They are for the rules in `rows.py`, `moves.py`, `products.py` and `contrib.py`.
-"""
+"""Helpers of rules: the axis on which operands hold the samples, and refusals of a node that mixes them."""
 
 from __future__ import annotations
 

@@ -39,15 +39,7 @@ def multiplied(left: int = 0, right: int = 1, of_rows: Sequence[int] = ()) -> Sa
 
 
 def _in_product(step: NodeStep, index: int, rank: int, side: str, depth: int) -> SampleAxis | None:
-    """Where the samples of a factor lie in a product of `rank` axes.
-
-    Args:
-        step: the product.
-        index: of the factor.
-        rank: of the product.
-        side: "A" of the left factor, "B" of the right one.
-        depth: the axis over which the product sums, counted from the end.
-    """
+    """Where the samples of a factor, on `side` "A" or "B", lie in a product of `rank` axes that sums over `depth`."""
     samples, own_rank = step.sample_axes[index], len(step.shape(index))
     if samples is None:
         return None

@@ -46,15 +46,8 @@ class TracedModel(NamedTuple):
 class PlainModel:
     """A plain model that has any batch size; the last `N_TRACED` that were asked for stay in memory.
 
-    Args:
-        model: in plain form, all lengths but those of open batch axes fixed.
-        batch: the axes along which samples lie in its inputs.
-        given: what a user says of its inputs.
-        only_branches: those that stand in place of an If whose other branch does not fit the lengths.
-
-    Attributes:
-        batch, given, only_branches: as given.
-        at: makes the model at a batch size, once (`_at`).
+    All lengths but those of open batch axes are fixed. `only_branches` stand in place of an If whose other branch does
+    not fit the lengths.
     """
 
     def __init__(
@@ -70,16 +63,8 @@ class PlainModel:
             return self.at(1)
         return self._traced(self.model, self.batch.fixed)
 
-    def fixed(self) -> PlainModel:
-        """The model with a batch of one sample that only rules for its operators may change."""
-        return PlainModel(self.at(1).model, self.batch._replace(fixed=1), self.given, self.only_branches)
-
     def _at(self, batch_size: int) -> TracedModel:
-        """The model at any batch size; the nodes are the same at each.
-
-        Raises:
-            BadInput: other batch sizes than the file's own cannot be proven right.
-        """
+        """The model at any batch size; the nodes are the same at each."""
         if not self.batch.axes and batch_size != self.batch.fixed:
             raise BadInput("no input has a batch axis, try --batch-axis INPUT=AXIS")
         model = self.model
@@ -110,7 +95,6 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
 
     Raises:
         BadInput: the file fixes the batch and mixes samples, or an operator is not known to keep them apart.
-        UnreadableModel: the model cannot be read.
     """
     if batch_size < 1:
         raise BadInput(f"batch_size must be at least 1, got {batch_size}")
@@ -124,11 +108,7 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
     """Bring a model to plain form, give open axes their lengths, and find its batch.
 
     Of several ways to read the inputs it is the first in which other batch sizes are possible. Open inputs of a file
-    that is fixed behind them count as fixed.
-
-    Raises:
-        BadInput: an axis besides the batch stays open.
-        UnreadableModel: the model cannot be read.
+    that is fixed behind them count as fixed. Raises `BadInput` if an axis besides the batch stays open.
     """
     proto = flatten(model)
     try:
@@ -146,11 +126,12 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
         if _takes_two(candidate):
             return candidate
     # Shapes of one batch lie behind the open inputs, so the rules for operators must say what another batch changes.
-    return plain.fixed() if plain.batch.fixed is None else plain
+    if plain.batch.fixed is None:
+        return PlainModel(plain.at(1).model, plain.batch._replace(fixed=1), given, plain.only_branches)
+    return plain
 
 
 def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: OpenAxes) -> OpenAxes:
-    """The error of axes without lengths, with the first lengths to try at which shapes follow."""
     reason = ""
     for offer, texts in enumerate(error.offers):
         with_offer = replace(given, shapes=(*given.shapes, *read_model_inputs(texts).shapes))
@@ -160,12 +141,11 @@ def _with_lengths_that_fit(model: onnx.ModelProto, given: ModelInputs, error: Op
         except BadInput as failure:
             reason = reason or str(failure)
             continue
-        return error.with_offer(offer)
-    return error.with_offer(None, reason)
+        return OpenAxes(error.message, error.offers, error.counts, offer)
+    return OpenAxes(error.message, error.offers, error.counts, None, reason)
 
 
 def _takes_two(plain: PlainModel) -> bool:
-    """Whether shapes follow at two samples."""
     try:
         plain.at(2)
     except BadInput:
@@ -183,20 +163,13 @@ def _folded(plain: PlainModel) -> PlainModel:
             decided = {name: taken for name, taken in decided.items() if of_two.get(name) == taken}
         if not decided:
             return plain
-        only = tuple(f"{taken.branch} of {name!r}" for name, taken in decided.items() if not taken.by_constant)
-        model = inline_branches(plain.model, {name: taken.branch for name, taken in decided.items()})
+        only = tuple(f"{branch} of {name!r}" for name, (branch, by_constant) in decided.items() if not by_constant)
+        model = inline_branches(plain.model, {name: branch for name, (branch, _) in decided.items()})
         plain = PlainModel(model, plain.batch, plain.given, plain.only_branches + only)
 
 
-class _Taken(NamedTuple):
-    """The branch of an If that runs, as ONNX names it, and whether a constant says so; else the other does not fit."""
-
-    branch: str
-    by_constant: bool
-
-
-def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, _Taken]:
-    """The Ifs of which one branch only runs, by their first outputs."""
+def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, tuple[str, bool]]:
+    """By the first outputs of Ifs the only branch that runs, and whether a constant says so; else no other fits."""
     decided = {}
     for node in all_nodes(model.graph):
         if node.op_type != "If" or node.domain or node.input[0] not in values:
@@ -204,12 +177,12 @@ def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, _
         condition, name = values[node.input[0]], first_output(node)
         if condition.data is not None and condition.constant:
             branch = "then_branch" if condition.data.reshape(-1)[0] else "else_branch"
-            decided[name] = _Taken(branch, by_constant=True)
+            decided[name] = (branch, True)
             continue
         # Tensors of a branch that does not fit the lengths have no values.
         fitting = [entry.name for entry in node.attribute if all(end.name in values for end in entry.g.output)]
         if len(fitting) == 1:
-            decided[name] = _Taken(fitting[0], by_constant=False)
+            decided[name] = (fitting[0], False)
     return decided
 
 
@@ -230,7 +203,13 @@ def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
         )
         steps.append(step)
         if any(step.sample_axes) and not step.reads_shape:
-            sample_axes.update(zip(node.output, _apply(step), strict=False))
+            rule = RULES.get((node.domain, node.op_type))
+            if rule is None:
+                raise step.refuse("is not known to keep samples apart")
+            after = rule(step)
+            if isinstance(after, SampleAxis):
+                after = (after,) * len(node.output)
+            sample_axes.update(zip(node.output, after, strict=False))
     for entry in model.graph.output:
         samples, value = sample_axes.get(entry.name), values[entry.name]
         if samples and value and value.shape[samples.axis] != batch.fixed * samples.inner:
@@ -238,19 +217,7 @@ def _follow(own: TracedModel, batch: Batch) -> list[NodeStep]:
     return steps
 
 
-def _apply(step: NodeStep) -> tuple[SampleAxis, ...]:
-    """Where the samples lie in the outputs of one node."""
-    rule = RULES.get((step.node.domain, step.node.op_type))
-    if rule is None:
-        raise step.refuse("is not known to keep samples apart")
-    after = rule(step)
-    if isinstance(after, SampleAxis):
-        return (after,) * len(step.node.output)
-    return after
-
-
 def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> onnx.ModelProto:
-    """Write the shapes for `batch_size` samples into the nodes of a plain model."""
     nodes: list[onnx.NodeProto] = []
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
 
@@ -261,7 +228,10 @@ def _rewrite(model: onnx.ModelProto, steps: list[NodeStep], batch_size: int) -> 
     for step in steps:
         if step.reads_shape and any(step.sample_axes):
             # Shapes that follow from it are rewritten as literals, so it stays the shape of one batch.
-            store(step.node.output[0], step.known_output)
+            shape = step.written[0]
+            assert shape is not None
+            assert shape.data is not None
+            store(step.node.output[0], shape.data)
             continue
         node = deepcopy(step.node)
         for index, write in step.literals.items():

@@ -24,17 +24,13 @@ def rows(step: NodeStep) -> SampleAxis:
 
 
 def softmax(step: NodeStep) -> SampleAxis:
-    """Normalises one axis; before operator set 13 all axes from there on."""
-    if step.version >= 13:
+    """Normalises one axis; before operator set 13, which QLinearSoftmax names by an attribute, all from there on."""
+    version, first = step.version, step.axis(1)
+    if step.node.op_type == "QLinearSoftmax":
+        version, first = step.integer("opset", 13), step.axis(-1)
+    if version >= 13:
         return not_along(step, {step.axis(-1)})
-    return not_along(step, range(step.axis(1), len(step.shape())))
-
-
-def softmax_of_quantised(step: NodeStep) -> SampleAxis:
-    """QLinearSoftmax: normalises as `softmax` does in the operator set that an attribute names."""
-    if step.integer("opset", 13) >= 13:
-        return not_along(step, {step.axis(-1)})
-    return not_along(step, range(step.axis(-1), len(step.shape())))
+    return not_along(step, range(first, len(step.shape())))
 
 
 def layer_norm(step: NodeStep) -> SampleAxis:
@@ -48,18 +44,15 @@ def field_norm(step: NodeStep) -> SampleAxis:
 
 
 def reduce(step: NodeStep) -> SampleAxis:
-    """Removes axes, or makes them 1 long."""
+    """Removes axes, or makes them 1 long; ArgMax and ArgMin do so with one."""
+    if step.node.op_type in ("ArgMax", "ArgMin"):
+        axes = {step.axis(0)}
+        return removed(step, not_along(step, axes), axes)
     rank = len(step.shape())
     given = step.integers("axes", 1)
     if not given and step.integer("noop_with_empty_axes", 0):
         return step.only()
     axes = {axis % rank for axis in given or range(rank)}  # without axes it reduces all
-    return removed(step, not_along(step, axes), axes)
-
-
-def arg_reduce(step: NodeStep) -> SampleAxis:
-    """ArgMax and ArgMin: like `reduce`, over one axis."""
-    axes = {step.axis(0)}
     return removed(step, not_along(step, axes), axes)
 
 
@@ -106,17 +99,10 @@ def by_all_samples(step: NodeStep) -> SampleAxis:
 
 
 def normalised_sum(step: NodeStep) -> SampleAxis:
-    """A sum that is broadcast, and its normalisation along the last axis."""
+    """A sum that is broadcast, and its normalisation along the last axis, or by BiasSoftmax along all from one on."""
     samples = pointwise(step)
-    if samples.axis == len(step.output_shape) - 1:
-        raise step.refuse("works along the batch axis")
-    return samples
-
-
-def softmax_of_sum(step: NodeStep) -> SampleAxis:
-    """BiasSoftmax: a sum that is broadcast, normalised along all axes from one on."""
-    samples = pointwise(step)
-    if samples.axis >= step.axis(1):
+    first = step.axis(1) if step.node.op_type == "BiasSoftmax" else len(step.output_shape) - 1
+    if samples.axis >= first:
         raise step.refuse("works along the batch axis")
     return samples
 

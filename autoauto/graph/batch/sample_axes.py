@@ -32,24 +32,16 @@ class SampleAxis(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeStep:
-    """One node that reads samples, and the changes that another batch size makes to it.
-
-    Attributes:
-        node: as in the file.
-        version: of its operator set.
-        n_samples: the batch that the file fixes.
-        read, written: values of all inputs and outputs, None for an omitted one.
-        sample_axes: where the samples lie in each input, None where there are none.
-        literals: constants to read instead of an input, as functions of the batch size; the node's rule fills it.
-        copies: inputs to repeat for every sample, with the axis; the node's rule fills it.
-    """
+    """One node that reads samples, and the changes that another batch size makes to it."""
 
     node: onnx.NodeProto
-    version: int
-    n_samples: int
-    read: list[Value | None]
-    written: list[Value | None]
-    sample_axes: list[SampleAxis | None]
+    version: int  # of its operator set
+    n_samples: int  # the batch that the file fixes
+    read: list[Value | None]  # values of all inputs, None for an omitted one
+    written: list[Value | None]  # and of all outputs
+    sample_axes: list[SampleAxis | None]  # where the samples lie in each input, None where there are none
+    # The node's rule fills these: constants to read instead of an input, as functions of the batch size, and inputs to
+    # repeat for every sample, with the axis.
     literals: dict[int, Callable[[int], Array]] = field(default_factory=dict)
     copies: dict[int, int] = field(default_factory=dict)
 
@@ -77,20 +69,8 @@ class NodeStep:
         """The shape of the first output that is not omitted."""
         return next(value.shape for value in self.written if value is not None)
 
-    @property
-    def known_output(self) -> Array:
-        """The elements of the first output, which are constant."""
-        value = self.written[0]
-        assert value is not None
-        assert value.data is not None
-        return value.data
-
     def only(self, index: int = 0) -> SampleAxis:
-        """Where the samples lie in input `index`.
-
-        Raises:
-            BadInput: another input holds samples, or this one does not.
-        """
+        """Where the samples lie in input `index`; refuses a node of which not this input alone holds samples."""
         if [position for position, samples in enumerate(self.sample_axes) if samples] != [index]:
             raise self.refuse("reads the samples as an operand that all samples must share")
         samples = self.sample_axes[index]
@@ -133,9 +113,6 @@ class NodeStep:
         Elements keep their order, so samples stay `distance` elements apart. An axis can hold them when that distance
         is a whole number of its positions, and its length a multiple of all samples. Of several such axes, an axis of
         samples alone is preferred (the old one before others), then any but the last, which holds features.
-
-        Raises:
-            BadInput: no axis can hold them.
         """
         shape = self.output_shape
         distance = samples.inner * prod(self.shape()[samples.axis + 1 :])

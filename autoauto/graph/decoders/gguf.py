@@ -57,11 +57,7 @@ def is_gguf(name: object) -> bool:
 
 
 def read_gguf(path: Path) -> DecoderFile:
-    """The decoder in a GGUF file.
-
-    Raises:
-        UnreadableModel: it is no such file, is cut short, or lacks a number that is needed.
-    """
+    """The decoder in a GGUF file; `UnreadableModel` if it is none, is cut short, or lacks a number that is needed."""
     try:
         with path.open("rb") as file:
             header = _Header(file, path)
@@ -96,8 +92,6 @@ class _StoredTensor(NamedTuple):
 
 
 class _Header:
-    """Reads the header of a file from its first byte on."""
-
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file, self._path = file, path
         self.digest, self.n_read = sha256(), 0
@@ -128,11 +122,8 @@ class _Header:
             return self._number(_NUMBERS[kind])
         if kind == _TEXT:
             return self._text()
-        if kind == _LIST:
-            return self._list()
-        raise UnreadableModel(f"a value must have a type of GGUF, got {kind} in {self._path}")
-
-    def _list(self) -> _Listed:
+        if kind != _LIST:
+            raise UnreadableModel(f"a value must have a type of GGUF, got {kind} in {self._path}")
         kind, n_items = self._number("I"), self._count(_MAX_ITEMS, "items of a list")
         if kind not in _NUMBERS:
             for _ in range(n_items):  # the vocabulary, of which only the length counts
@@ -145,7 +136,6 @@ class _Header:
         return _Listed(n_items, struct.unpack(code, content))
 
     def _count(self, most: int, what: str) -> int:
-        """A number of things; one that is too large is that of a broken file."""
         number = int(self._number("Q"))
         if number > most:
             raise UnreadableModel(f"{self._path} must have at most {most:,} {what}, its header says {number:,}")
@@ -171,64 +161,50 @@ def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _Sto
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str):
         raise UnreadableModel(f"general.architecture must be a text, got {architecture!r:.40} in {path}")
-    entries = _Entries(path, architecture, metadata)
-    hidden_size, n_heads = entries.count("embedding_length"), entries.count("attention.head_count")
+
+    def count(key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
+        """A whole number; where blocks differ, the largest of all."""
+        name = f"{architecture}.{key}"
+        value = metadata.get(name, default)
+        if isinstance(value, _Listed) and value.items:
+            value = max(value.items)
+        return whole_number(value, name, path, most, minimum)
+
+    def contradiction(key: str, value: int, other: str) -> UnreadableModel:
+        """The error of a number that the tensors contradict."""
+        said = f"{architecture}.{key} must be that of the tensors, got {value:,} and {other} in {path}"
+        return UnreadableModel(f"{said}; convert it again")
+
+    hidden_size, n_heads = count("embedding_length"), count("attention.head_count")
     embedding = tensors.get("token_embd.weight")
     if embedding is None or len(embedding.shape) != 2:
         raise UnreadableModel(f"a decoder has the matrix token_embd.weight, {path} has none; give one that makes text")
-    n_experts = entries.count("expert_count", default=0, minimum=0)
-    width = entries.count("feed_forward_length", default=entries.count("expert_feed_forward_length", default=1))
+    n_experts = count("expert_count", default=0, minimum=0)
+    width = count("feed_forward_length", default=count("expert_feed_forward_length", default=1))
     experts = None
     if n_experts:
-        of_expert = entries.count("expert_feed_forward_length", default=width)
-        experts = Experts(n_experts, entries.count("expert_used_count", most=n_experts), of_expert)
-    n_layers = entries.count("block_count", most=MAX_LAYERS)
+        of_expert = count("expert_feed_forward_length", default=width)
+        experts = Experts(n_experts, count("expert_used_count", most=n_experts), of_expert)
+    n_layers = count("block_count", most=MAX_LAYERS)
     blocks = {int(match[1]) for match in map(_OF_BLOCK.match, tensors) if match}
     if max(blocks, default=0) >= n_layers:
-        raise entries.contradiction("block_count", n_layers, f"a tensor of block {max(blocks)}, from 0")
+        raise contradiction("block_count", n_layers, f"a tensor of block {max(blocks)}, from 0")
     if embedding.shape[0] != hidden_size:
-        raise entries.contradiction("embedding_length", hidden_size, f"an embedding of {embedding.shape[0]}")
+        raise contradiction("embedding_length", hidden_size, f"an embedding of {embedding.shape[0]}")
     widths = [tensors[f"blk.{i}.ffn_down.weight"].shape[0] for i in blocks if f"blk.{i}.ffn_down.weight" in tensors]
     if widths and max(widths) != width:
-        raise entries.contradiction("feed_forward_length", width, f"a matrix ffn_down of {max(widths)}")
+        raise contradiction("feed_forward_length", width, f"a matrix ffn_down of {max(widths)}")
     return Decoder(
         name=path.stem,
         architecture=architecture,
         hidden_size=hidden_size,
         n_layers=n_layers,
         n_heads=n_heads,
-        n_kv_heads=entries.count("attention.head_count_kv", default=n_heads, most=n_heads),
-        head_size=entries.count("attention.key_length", default=max(hidden_size // n_heads, 1)),
+        n_kv_heads=count("attention.head_count_kv", default=n_heads, most=n_heads),
+        head_size=count("attention.key_length", default=max(hidden_size // n_heads, 1)),
         intermediate_size=width,
         vocabulary_size=embedding.shape[1],
         is_tied="output.weight" not in tensors,
-        checkpoint=Checkpoint(max_length=entries.count("context_length")),
+        checkpoint=Checkpoint(max_length=count("context_length")),
         experts=experts,
     )
-
-
-class _Entries(NamedTuple):
-    """The numbers of an architecture."""
-
-    path: Path
-    architecture: str
-    metadata: Mapping[str, Any]
-
-    def contradiction(self, key: str, value: int, other: str) -> UnreadableModel:
-        """The error of a number that the tensors contradict."""
-        name = f"{self.architecture}.{key}"
-        return UnreadableModel(
-            f"{name} must be that of the tensors, got {value:,} and {other} in {self.path}; convert it again"
-        )
-
-    def count(self, key: str, default: int | None = None, most: int = 2**31, minimum: int = 1) -> int:
-        """A whole number; where blocks differ, the largest of all.
-
-        Raises:
-            UnreadableModel: it is missing, or no such number.
-        """
-        name = f"{self.architecture}.{key}"
-        value = self.metadata.get(name, default)
-        if isinstance(value, _Listed) and value.items:
-            value = max(value.items)
-        return whole_number(value, name, self.path, most, minimum)

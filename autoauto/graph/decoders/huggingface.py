@@ -33,6 +33,8 @@ _CACHES_OF_16_BITS = ("", "none", "auto", "bf16", "bfloat16", "fp16", "float16")
 """What a config calls keys and values that are not quantised."""
 _FLOATS = ("auto", "bfloat16", "float16", "float32", "half", "float")
 """What engines load as weights of 16 bits."""
+_LISTS = ("layers_block_type", "hybrid_override_pattern")
+"""Keys whose list or pattern says the number of blocks, where no number does."""
 _DRAFTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers")
 """Keys with the number of layers that predict several tokens."""
 
@@ -50,11 +52,7 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def decoder_of(name_or_path: str | Path) -> Decoder:
-    """Read a folder with a `config.json`, such a file, or the config of a name that the package of extra gpu bundles.
-
-    Raises:
-        UnreadableModel: there is none, it lacks what is needed, or its blocks are of a form that is not modelled.
-    """
+    """Read a folder with a `config.json`, such a file, or the config of a bundled name."""
     given = Path(name_or_path)
     if given.is_dir():
         return _decoder(given.resolve().name, _read(given / CONFIG_FILE), _quantisation(given / QUANTISATION_FILE))
@@ -72,24 +70,21 @@ def _bundled(given: str) -> Decoder:
         by_config = {_same_config(each): each for each in known}
         name = by_config.get(_same_config(given), given)
     if name not in known:
-        hint = did_you_mean(name, known, _other_model(name))
+        other = "give the folder of the model"
+        if name in builtin_models() or name.endswith(".onnx"):
+            other = "an ONNX model runs on --cluster c600 or --cluster cpu"
+        elif _HUB_NAME.fullmatch(name):
+            own_folder = name.rpartition("/")[2]
+            file = f"{own_folder}/{CONFIG_FILE}"
+            fetched = f"curl -fL --create-dirs -o {file} {_HUB}{name}/resolve/main/{CONFIG_FILE}"
+            other = f"try {fetched}, then give ./{own_folder}"
+        hint = did_you_mean(name, known, other)
         raise UnreadableModel(f"a decoder is a folder with {CONFIG_FILE} or a bundled name, got {name!r:.80}; {hint}")
     if name in own or folder is None:
         return _decoder(name, own[name], {})
     stem = folder / "model_configs" / name.replace("/", "--")
     config = _read(stem.with_name(f"{stem.name}_{CONFIG_FILE}"))
     return _decoder(name, config, _quantisation(stem.with_name(f"{stem.name}_{QUANTISATION_FILE}")))
-
-
-def _other_model(name: str) -> str:
-    """Advice for a name that is not bundled."""
-    if name in builtin_models() or name.endswith(".onnx"):
-        return "an ONNX model runs on --cluster c600 or --cluster cpu"
-    if _HUB_NAME.fullmatch(name):
-        folder = name.rpartition("/")[2]
-        file = f"{folder}/{CONFIG_FILE}"
-        return f"try curl -fL --create-dirs -o {file} {_HUB}{name}/resolve/main/{CONFIG_FILE}, then give ./{folder}"
-    return "give the folder of the model"
 
 
 def _same_config(name: str) -> str:
@@ -117,7 +112,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _quantisation(path: Path) -> Mapping[str, Any]:
-    """The content of NVIDIA's file beside a config; empty where there is none."""
     if not path.is_file():
         return {}
     entry = _read(path).get("quantization")
@@ -131,7 +125,11 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
     text = inner if isinstance(inner, dict) else config
     architecture = architecture_of(name, config, text)
     fields = Values(name, text, FAMILIES[architecture])
-    n_layers = _n_layers(fields)
+    listed = next((text[key] for key in _LISTS if isinstance(text.get(key), list | str)), None)
+    if listed is not None and text.get("num_hidden_layers") is None:
+        n_layers = min(len(listed), MAX_LAYERS + 1)
+    else:
+        n_layers = fields.count("num_hidden_layers", most=MAX_LAYERS)
     n_heads, hidden_size = fields.count("num_attention_heads"), fields.count("hidden_size")
     max_length = _max_length(architecture, fields)
     n_drafts = [text.get(key) for key in _DRAFTS]
@@ -159,17 +157,7 @@ def _decoder(name: str, config: Mapping[str, Any], quantisation: Mapping[str, An
     return _stored(decoder, entry or quantisation) if entry or quantisation else decoder
 
 
-def _n_layers(fields: Values) -> int:
-    """Blocks; some configs say it by their list or pattern alone."""
-    for key in ("layers_block_type", "hybrid_override_pattern"):
-        listed = fields.config.get(key)
-        if isinstance(listed, list | str) and fields.config.get("num_hidden_layers") is None:
-            return min(len(listed), MAX_LAYERS + 1)
-    return fields.count("num_hidden_layers", most=MAX_LAYERS)
-
-
 def _first_entry(name: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entry of a config that says how the weights are stored; empty where it has none."""
     for key in ("quantization_config", "compression_config"):
         for holder in (config, text):
             entry = holder.get(key)
@@ -192,7 +180,6 @@ def _check_floats(name: str, text: Mapping[str, Any], config: Mapping[str, Any])
 
 
 def _refuse_contradiction(by_config: Decoder, by_file: Decoder) -> None:
-    """Refuse a model whose two files say that its weights, or its keys and values, are stored otherwise."""
     if _stores(by_config) == _stores(by_file):
         return
     said = []
@@ -221,7 +208,6 @@ def _stores(decoder: Decoder) -> tuple[object, ...]:
 
 
 def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:
-    """A decoder with the formats of its weights and of its KV cache."""
     stored, checkpoint = stored_formats(decoder, entry), decoder.checkpoint
     published = checkpoint._replace(
         weights=stored.main.weights,
@@ -233,11 +219,7 @@ def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:
 
 
 def _max_length(architecture: str, fields: Values) -> int:
-    """The longest sequence: positions times a factor, unless the config counts scaled ones [positions].
-
-    Raises:
-        UnreadableModel: the factor is none.
-    """
+    """The longest sequence: positions times a factor, unless the config counts scaled ones [positions]."""
     n_positions = fields.count("max_position_embeddings")
     scaling = fields.config.get("rope_scaling") or fields.config.get("rope_parameters")
     if not isinstance(scaling, Mapping) or architecture.startswith(_SCALED_ALREADY):
@@ -256,11 +238,7 @@ def _max_length(architecture: str, fields: Values) -> int:
 
 
 def _has_fp8_cache(name: str, entry: Mapping[str, Any]) -> bool:
-    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors.
-
-    Raises:
-        UnreadableModel: they are in another format, which is not modelled.
-    """
+    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors."""
     scheme = entry.get("kv_cache_scheme")
     if isinstance(scheme, Mapping):
         stored = f"{scheme.get('type', 'int')}{scheme.get('num_bits', 8)}"

@@ -40,11 +40,7 @@ _OF_SIGNS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 
 
 def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int) -> tuple[BlockKind, ...]:
-    """The layers of every block.
-
-    Raises:
-        UnreadableModel: a key is missing, or says what is not modelled.
-    """
+    """The layers of every block; raises `UnreadableModel` for a key that is missing, or says what is not modelled."""
     if architecture.startswith("NemotronH"):
         return _of_nemotron(fields, n_layers)
     if fields.config.get("block_configs"):
@@ -55,7 +51,13 @@ def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int)
             raise UnreadableModel(f"{key} must be 0, which is modelled, got {given!r:.20} in {fields.name}")
     attentions = _attentions(architecture, fields, n_layers, max_length)
     dense_blocks = _dense_blocks(fields, n_layers)
-    dense, experts = Dense(_dense_size(architecture, fields)), _experts(architecture, fields)
+    if architecture.startswith("Llama4"):
+        dense_size = fields.count("intermediate_size_mlp", otherwise=16_384)
+    elif not fields.first_key(_COUNTS):
+        dense_size = fields.count("intermediate_size")
+    else:
+        dense_size = fields.count("intermediate_size", otherwise=fields.count("moe_intermediate_size", otherwise=1))
+    dense, experts = Dense(dense_size), _experts(architecture, fields)
     kinds: list[BlockKind] = []
     for attention, is_dense in zip(attentions, dense_blocks, strict=True):
         feed_forward = dense if is_dense or experts is None else experts
@@ -63,16 +65,7 @@ def blocks_of(architecture: str, fields: Values, n_layers: int, max_length: int)
     return tuple(kinds)
 
 
-def _dense_size(architecture: str, fields: Values) -> int:
-    if architecture.startswith("Llama4"):
-        return fields.count("intermediate_size_mlp", otherwise=16_384)
-    if not fields.first_key(_COUNTS):
-        return fields.count("intermediate_size")
-    return fields.count("intermediate_size", otherwise=fields.count("moe_intermediate_size", otherwise=1))
-
-
 def _experts(architecture: str, fields: Values) -> Experts | None:
-    """The experts of a class that has some, else None."""
     key = fields.first_key(_COUNTS)
     if key is None:
         return None
@@ -98,7 +91,6 @@ def _experts(architecture: str, fields: Values) -> Experts | None:
 
 
 def _dense_blocks(fields: Values, n_layers: int) -> Sequence[bool]:
-    """Whether blocks have a dense layer where others have experts."""
     every = range(n_layers)
     listed = fields.per_block("mlp_layer_types", n_layers)
     if listed is not None:
@@ -150,7 +142,13 @@ def _attentions(architecture: str, fields: Values, n_layers: int, max_length: in
         _SLIDING: lambda: _windowed(architecture, fields, full, max_length),
         # A query in a chunk sees half of the chunk in the mean, and all of it at most, which is counted.
         _CHUNKED: lambda: _bounded(full, fields.count("attention_chunk_size"), max_length),
-        _LINEAR: lambda: _linear(fields),
+        _LINEAR: lambda: LinearAttention(
+            n_key_heads=fields.count("linear_num_key_heads"),
+            key_size=fields.count("linear_key_head_dim"),
+            n_value_heads=fields.count("linear_num_value_heads"),
+            value_size=fields.count("linear_value_head_dim"),
+            kernel_size=fields.count("linear_conv_kernel_dim"),
+        ),
     }
     # Each kind is made once, and only if a block has it: the keys of other kinds may be missing.
     made = {kind: of_kind[kind]() for kind in dict.fromkeys(kinds)}
@@ -184,7 +182,6 @@ def _full(fields: Values) -> Attention:
 
 
 def _unlike(value_size: int | None, head_size: int) -> int | None:
-    """The size of the heads of values, where it is not that of keys."""
     return None if value_size == head_size else value_size
 
 
@@ -219,20 +216,9 @@ def _windowed(architecture: str, fields: Values, full: Attention, max_length: in
 
 
 def _bounded(full: Attention, n_tokens: int, max_length: int) -> Attention:
-    """Attention to the last `n_tokens`; without a window where no sequence is longer."""
     if n_tokens >= max_length:
         return full
     return full._replace(window=n_tokens)
-
-
-def _linear(fields: Values) -> LinearAttention:
-    return LinearAttention(
-        n_key_heads=fields.count("linear_num_key_heads"),
-        key_size=fields.count("linear_key_head_dim"),
-        n_value_heads=fields.count("linear_num_value_heads"),
-        value_size=fields.count("linear_value_head_dim"),
-        kernel_size=fields.count("linear_conv_kernel_dim"),
-    )
 
 
 def _latent(fields: Values, n_layers: int) -> Sequence[LatentAttention]:
@@ -256,11 +242,6 @@ def _latent(fields: Values, n_layers: int) -> Sequence[LatentAttention]:
 
 
 def _attention_kinds(architecture: str, fields: Values, n_layers: int) -> Sequence[str]:
-    """The kind of attention of every block.
-
-    Raises:
-        UnreadableModel: the kinds are others, or not as many as the blocks.
-    """
     every = range(n_layers)
     kinds = fields.value("layer_types")
     is_optional = fields.defaults.get("max_window_layers") is not None
@@ -298,7 +279,6 @@ def _listed_kinds(kinds: Any, fields: Values, n_layers: int) -> Sequence[str]:
 
 
 def _windowed_blocks(fields: Values, every: range) -> Sequence[int]:
-    """The numbers of the blocks whose attention has a window, where no list says it."""
     if "max_window_layers" in fields.defaults:
         if not fields.flag("use_sliding_window"):
             return ()
@@ -314,7 +294,6 @@ def _windowed_blocks(fields: Values, every: range) -> Sequence[int]:
 
 
 def _of_nemotron(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
-    """Blocks of one layer each: Mamba 2, attention, a feed-forward layer or experts without gates."""
     listed = fields.config.get("layers_block_type")
     pattern = fields.config.get("hybrid_override_pattern")
     if listed is None and isinstance(pattern, str):
@@ -323,7 +302,16 @@ def _of_nemotron(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
     if not isinstance(listed, list) or len(listed) != n_layers or not set(map(str, listed)).issubset(kinds):
         raise UnreadableModel(f"blocks must be {n_layers} of {', '.join(kinds)}, got {listed!r:.60} in {fields.name}")
     of_kind: dict[str, Callable[[], BlockKind]] = {
-        "mamba": lambda: BlockKind(_state_space(fields), None),
+        "mamba": lambda: BlockKind(
+            StateSpace(
+                n_heads=fields.count("mamba_num_heads"),
+                head_size=fields.count("mamba_head_dim"),
+                state_size=fields.count("ssm_state_size"),
+                n_groups=fields.count("n_groups"),
+                kernel_size=fields.count("conv_kernel"),
+            ),
+            None,
+        ),
         "attention": lambda: BlockKind(_nemotron_attention(fields), None),
         "mlp": lambda: BlockKind(None, Dense(fields.count("intermediate_size"), is_gated=False)),
         "moe": lambda: BlockKind(None, _ungated_experts(fields)),
@@ -347,22 +335,7 @@ def _ungated_experts(fields: Values) -> Experts:
     return made._replace(is_gated=False)
 
 
-def _state_space(fields: Values) -> StateSpace:
-    return StateSpace(
-        n_heads=fields.count("mamba_num_heads"),
-        head_size=fields.count("mamba_head_dim"),
-        state_size=fields.count("ssm_state_size"),
-        n_groups=fields.count("n_groups"),
-        kernel_size=fields.count("conv_kernel"),
-    )
-
-
 def _of_block_configs(fields: Values, n_layers: int) -> tuple[BlockKind, ...]:
-    """Blocks of several sizes, some without an attention or a feed-forward layer.
-
-    Raises:
-        UnreadableModel: one is replaced by another kind of layer.
-    """
     hidden_size, n_heads = fields.count("hidden_size"), fields.count("num_attention_heads")
     made: list[BlockKind] = []
     for block in fields.per_block("block_configs", n_layers) or ():

@@ -6,7 +6,6 @@ embedding ── block 0 ── block 1 ── ... ── block n-1 ── norm 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from hashlib import sha256
 from itertools import accumulate
 
@@ -35,15 +34,6 @@ def notes_of(decoder: Decoder) -> tuple[str, ...]:
     notes = list(decoder.checkpoint.notes)
     if decoder.architecture.startswith("Gemma"):
         notes.append("The two norms behind attention and feed-forward layer of Gemma are not counted.")
-    notes += _kind_notes(decoder)
-    if decoder.architecture.endswith("ForConditionalGeneration"):
-        notes.append("Prompts are text only; the encoder of images is neither counted nor held.")
-    return tuple(notes)
-
-
-def _kind_notes(decoder: Decoder) -> Iterator[str]:
-    """Sentences on the attention of blocks, and on the memory of a sequence."""
-    length = decoder.checkpoint.max_length or 1
     attentions: Counter[Mixer | None] = Counter()
     for number in decoder.block_order:
         attention = decoder.block_kinds[number].attention
@@ -53,19 +43,23 @@ def _kind_notes(decoder: Decoder) -> Iterator[str]:
     for attention, n in attentions.items():
         blocks = f"{n} of {decoder.n_layers} blocks"
         if isinstance(attention, Attention) and attention.window is not None:
-            yield f"{blocks} attend to the last {attention.window:,} tokens, and the KV cache has no others of them."
+            last = f"the last {attention.window:,} tokens"
+            notes.append(f"{blocks} attend to {last}, and the KV cache has no others of them.")
         elif isinstance(attention, LatentAttention):
-            yield f"{blocks} cache a latent vector a token, which every GPU of a group has."
+            notes.append(f"{blocks} cache a latent vector a token, which every GPU of a group has.")
         elif isinstance(attention, LinearAttention | StateSpace):
             state = n * attention.cached_bytes(1, decoder.checkpoint.kv_cache, 1) / MIB
-            yield f"{blocks} have a state of constant size, {state:,.1f} MiB a sequence together."
+            notes.append(f"{blocks} have a state of constant size, {state:,.1f} MiB a sequence together.")
     if len(attentions) > 1 or None in attentions:
+        length = decoder.checkpoint.max_length or 1
         cached = decoder.cached_bytes(1, decoder.checkpoint.kv_cache, length)
-        yield f"A sequence of {length:,} tokens holds {cached / GIB:,.1f} GiB."
+        notes.append(f"A sequence of {length:,} tokens holds {cached / GIB:,.1f} GiB.")
+    if decoder.architecture.endswith("ForConditionalGeneration"):
+        notes.append("Prompts are text only; the encoder of images is neither counted nor held.")
+    return tuple(notes)
 
 
 def _block_weights(decoder: Decoder, kind: BlockKind) -> dict[str, int]:
-    """The elements of the weights of a block: of attention, feed-forward layer, norms, and the router of experts."""
     parts = kind.part_weights(decoder.hidden_size, 1)
     attention = parts.pop(BlockPart.QKV, 0) + parts.pop(BlockPart.OUTPUT, 0)
     router = 0 if kind.feed_forward is None else kind.feed_forward.unsplit_weights(decoder.hidden_size)

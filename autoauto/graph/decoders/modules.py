@@ -85,7 +85,6 @@ def shards_of(architecture: str, kind: BlockKind, numbers: Sequence[int]) -> dic
 
 
 def _of_attention(kind: BlockKind) -> Shards:
-    """The modules of an attention that has no heads of keys and values."""
     attention = kind.attention
     if isinstance(attention, LatentAttention):
         queries = ("q_proj",) if attention.query_rank is None else ("q_a_proj", "q_b_proj")
@@ -116,7 +115,7 @@ class ModuleNames:
             if isinstance(each, str) and each:
                 texts += _unfused(each)
         for text in texts:
-            if _is_pattern(text):
+            if text.startswith("re:") or any(sign in text for sign in "*?[(^$\\"):
                 self._patterns += _patterns(text, where)
             else:
                 self._literals.add(text.strip("."))
@@ -126,12 +125,12 @@ class ModuleNames:
 
     def has(self, names: Iterable[str]) -> bool:
         """True if the list has a module that is called by any of these names."""
-        return any(self._has(name) for name in names)
-
-    def _has(self, name: str) -> bool:
-        if self._literals and not self._literals.isdisjoint(_parts(name)):
-            return True
-        return any(text in name for text in self._loose) or any(pattern.match(name) for pattern in self._patterns)
+        for name in names:
+            if self._literals and not self._literals.isdisjoint(_parts(name)):
+                return True
+            if any(text in name for text in self._loose) or any(pattern.match(name) for pattern in self._patterns):
+                return True
+        return False
 
     def experts(self) -> Iterator[int]:
         """Numbers of experts that are named."""
@@ -164,10 +163,6 @@ def _parts(name: str) -> Iterator[str]:
             yield ".".join(words[start:stop])
 
 
-def _is_pattern(text: str) -> bool:
-    return text.startswith("re:") or any(sign in text for sign in "*?[(^$\\")
-
-
 def _patterns(text: str, where: str) -> list[re.Pattern[str]]:
     """The regular expression after `re:`. Another text is read with stars, and as a regular expression if it is one."""
     if text.startswith("re:"):
@@ -182,11 +177,7 @@ def _patterns(text: str, where: str) -> list[re.Pattern[str]]:
 
 
 def _compiled(text: str, where: str) -> re.Pattern[str]:
-    """A regular expression that ends soon: groups do not repeat, and little else does.
-
-    Raises:
-        UnreadableModel: it is too long, repeats groups, or is none.
-    """
+    """A regular expression that ends soon: groups do not repeat, and little else does."""
     try:
         n_repeats = sum(_DIGITS.sub("", text).count(sign) for sign in "*+{")
         if len(text) <= _MAX_PATTERN and n_repeats <= _MAX_REPEATS and not _REPEATED_GROUP.search(text):

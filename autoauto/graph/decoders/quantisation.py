@@ -38,13 +38,7 @@ _WHOLE_ROW = -1
 
 
 class StoredFormats(NamedTuple):
-    """How the matrices of the blocks are stored.
-
-    Attributes:
-        main: the format of most of those that are quantised.
-        blocks: the blocks, with the parts that have another one.
-        notes: what was assumed, a sentence each.
-    """
+    """How matrices of blocks are stored: the format of most, the blocks with the parts that differ, and notes."""
 
     main: PartFormat
     blocks: tuple[BlockKind, ...]
@@ -52,11 +46,7 @@ class StoredFormats(NamedTuple):
 
 
 def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
-    """Read a `quantization_config`, or the content of NVIDIA's file beside a config.
-
-    Raises:
-        UnreadableModel: a format is not modelled, or a part has several formats.
-    """
+    """Read a `quantization_config`, or the content of NVIDIA's file beside a config."""
     rules = _rules(decoder, entry)
     kinds = [decoder.block_kinds[number] for number in decoder.block_order]
     formats = [_of_block(decoder, layer, kind, rules) for layer, kind in enumerate(kinds)]
@@ -80,22 +70,30 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
 
 
 def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> dict[BlockPart, PartFormat]:
-    """The formats of the parts of a block."""
     numbers: set[int] = set()
     if isinstance(kind.feed_forward, Experts):
         # Experts that no rule names have one format: the first and the last one stand for them.
         n_experts = kind.feed_forward.n_experts
-        numbers = {0, n_experts - 1, *rules.named_experts(n_experts)}
-    parts = shards_of(decoder.architecture, kind, sorted(numbers))
-    stored = {part: _format_of(decoder, layer, modules, rules) for part, modules in parts.items()}
-    for part, each in stored.items():
-        if each.weights is WeightFormat.MXFP4 and part is not BlockPart.EXPERTS:
-            raise _not_modelled(decoder.name, f"{each.weights} of {part}")
-    return stored
+        numbers = {0, n_experts - 1}
+        for rule, _ in rules.rules:
+            numbers.update(number for number in rule.experts() if number < n_experts)
+    of_parts: dict[BlockPart, PartFormat] = {}
+    for part, modules in shards_of(decoder.architecture, kind, sorted(numbers)).items():
+        formats = {rules.of(module_names(decoder.architecture, layer, module)): module for module in modules}
+        if len(formats) > 1:
+            said = " and ".join(f"{module} in {stored.weights}" for stored, module in formats.items())
+            raise UnreadableModel(
+                f"modules that engines compute together must have one format, got {said} in block {layer} of "
+                f"{decoder.name}"
+            )
+        of_parts[part] = next(iter(formats))
+    for part, stored in of_parts.items():
+        if stored.weights is WeightFormat.MXFP4 and part is not BlockPart.EXPERTS:
+            raise _not_modelled(decoder.name, f"{stored.weights} of {part}")
+    return of_parts
 
 
 def _notes(blocks: Sequence[BlockKind], main: PartFormat) -> Iterator[str]:
-    """Sentences on the parts of blocks that are not stored in the main format."""
     have: dict[BlockPart, list[int]] = defaultdict(list)  # the blocks that have a part
     differ: dict[tuple[BlockPart, PartFormat], list[int]] = defaultdict(list)
     for layer, kind in enumerate(blocks):
@@ -149,40 +147,15 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(texts)
 
 
-def _format_of(decoder: Decoder, layer: int, shards: Sequence[str], rules: _Rules) -> PartFormat:
-    """The format of a part of a block, whose modules must have one: engines compute them together."""
-    formats = {rules.of(module_names(decoder.architecture, layer, shard)): shard for shard in shards}
-    if len(formats) == 1:
-        return formats.popitem()[0]
-    said = " and ".join(f"{shard} in {stored.weights}" for stored, shard in formats.items())
-    raise UnreadableModel(
-        f"modules that engines compute together must have one format, got {said} in block {layer} of {decoder.name}"
-    )
-
-
 class _Rules(NamedTuple):
-    """Formats of modules: that of the first rule that names one, else the default.
-
-    Attributes:
-        rules: names and their format, in order.
-        default: of modules that no rule names.
-        may_hold_head: whether the head may be quantised, too.
-    """
+    """Formats of modules: that of the first rule that names one, else the default."""
 
     rules: tuple[tuple[ModuleNames, PartFormat], ...]
     default: PartFormat
-    may_hold_head: bool = False
+    may_hold_head: bool = False  # the head may be quantised, too
 
     def of(self, names: Sequence[str]) -> PartFormat:
-        """The format of a module that has any of these names."""
         return next((stored for rule, stored in self.rules if rule.has(names)), self.default)
-
-    def named_experts(self, n_experts: int) -> set[int]:
-        """Numbers of experts that rules name."""
-        numbers: set[int] = set()
-        for rule, _ in self.rules:
-            numbers.update(rule.experts())
-        return {number for number in numbers if number < n_experts}
 
 
 def _rules(decoder: Decoder, entry: Mapping[str, Any]) -> _Rules:
@@ -211,11 +184,7 @@ def _names_no_weights(entry: Mapping[str, Any]) -> bool:
 
 
 def _names(name: str, entry: Mapping[str, Any], key: str) -> list[object]:
-    """A list of modules in a config, where a text is a list of one name; empty where there is none.
-
-    Raises:
-        UnreadableModel: it is something else, by which modules would be left out without a word.
-    """
+    """A list of modules in a config, where a text is a list of one name; empty where there is none."""
     listed = entry.get(key)
     if listed is None:
         return []
@@ -226,11 +195,6 @@ def _names(name: str, entry: Mapping[str, Any], key: str) -> list[object]:
 
 
 def _object(name: str, entry: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
-    """An object in a config; None where it is missing or null.
-
-    Raises:
-        UnreadableModel: it is something else.
-    """
     value = entry.get(key)
     if value is None or isinstance(value, Mapping):
         return value
@@ -238,16 +202,11 @@ def _object(name: str, entry: Mapping[str, Any], key: str) -> Mapping[str, Any] 
 
 
 def _text(entry: Mapping[str, Any], key: str) -> str:
-    """The name of a method or an algorithm in small letters; empty where there is none."""
     return str(entry.get(key) or "").lower()
 
 
 def _group_size(name: str, entry: Mapping[str, Any], *keys: str) -> int | None:
-    """How many weights have a scale in common, by the first key that there is; None where a row has one, or all have.
-
-    Raises:
-        UnreadableModel: it is no such number.
-    """
+    """How many weights have a scale in common, by the first key that there is; None where a row or all have."""
     key = next((each for each in keys if each in entry), keys[0])
     size = entry.get(key)
     if size is None or (size == _WHOLE_ROW and isinstance(size, int)):
@@ -260,7 +219,6 @@ def _group_size(name: str, entry: Mapping[str, Any], *keys: str) -> int | None:
 
 
 def _of_layers(name: str, entry: Mapping[str, Any]) -> Iterator[tuple[ModuleNames, PartFormat]]:
-    """ModelOpt's formats of every module."""
     layers = entry.get("quantized_layers")
     if not isinstance(layers, Mapping) or not layers:
         raise UnreadableModel(f"quant_algo MIXED_PRECISION needs quantized_layers, got {layers!r:.40} in {name}")
@@ -343,7 +301,6 @@ def _scheme_format(name: str, group: Mapping[str, Any]) -> PartFormat:
 
 
 def _method_format(name: str, entry: Mapping[str, Any]) -> PartFormat:
-    """The format that a method or an algorithm has for all modules."""
     method, algorithm = _text(entry, "quant_method"), _text(entry, "quant_algo")
     size = _group_size(name, entry, "group_size", "q_group_size")
     if algorithm:

@@ -11,11 +11,7 @@ _ASSUMED = ("vocab_size", "num_attention_heads", "num_key_value_heads", "head_di
 
 
 def whole_number(value: object, key: str, where: object, most: int, minimum: int = 1) -> int:
-    """The value of a key, if it is a whole number within bounds; `where` names the file.
-
-    Raises:
-        UnreadableModel: it is no such number.
-    """
+    """The value of a key, if it is a whole number within bounds, else `UnreadableModel`; `where` names the file."""
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= most:
         given = "none" if value is None else repr(value)[:40]
         raise UnreadableModel(f"{key} must be a whole number from {minimum} to {most:,}, got {given} in {where}")
@@ -38,11 +34,7 @@ class Values(NamedTuple):
         return self.defaults.get(key)
 
     def count(self, key: str, otherwise: int | None = None, most: int = 2**31) -> int:
-        """A positive number; `otherwise` where it is null, or missing and without a default.
-
-        Raises:
-            UnreadableModel: it is missing, or no such number.
-        """
+        """A positive number; `otherwise` where it is null, or missing and without a default."""
         value = self.value(key)
         if value is None:
             value = otherwise
@@ -60,11 +52,7 @@ class Values(NamedTuple):
         return bool(value)
 
     def optional_count(self, key: str) -> int | None:
-        """A positive number; None where it is null, 0 or missing.
-
-        Raises:
-            UnreadableModel: it is something else.
-        """
+        """A positive number; None where it is null, 0 or missing."""
         return self.count(key) if self.config.get(key) else None
 
     def assumed(self) -> tuple[str, ...]:
@@ -87,11 +75,7 @@ class Values(NamedTuple):
         return None
 
     def per_block(self, key: str, n_layers: int) -> Sequence[Any] | None:
-        """A list with an entry a block; None where the config has none.
-
-        Raises:
-            UnreadableModel: it has another number of entries.
-        """
+        """A list with an entry a block; None where the config has none."""
         listed = self.config.get(key)
         if not isinstance(listed, list):
             return None

@@ -15,21 +15,13 @@ _NO_NAME = re.compile(r"-?\d*|\?|None|unk__\d+|dynamic_axes_\d+|(p2o\.)?DynamicD
 
 
 class Input(NamedTuple):
-    """An input with its axes.
-
-    Attributes:
-        name: of the file.
-        dims: lengths and names of open axes.
-        batch_axis: None where it has none.
-        is_given: whether the user said which axis is the batch.
-        first_is_given: whether the user gave the length of the first axis.
-    """
+    """An input with its axes: lengths that the file fixes, or names of open axes."""
 
     name: str
     dims: tuple[Dim, ...]
     batch_axis: int | None = None
-    is_given: bool = False
-    first_is_given: bool = False
+    is_given: bool = False  # whether the user said which axis is the batch
+    first_is_given: bool = False  # whether the user gave the length of the first axis
 
     @property
     def open_axes(self) -> list[int]:

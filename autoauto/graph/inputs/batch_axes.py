@@ -19,17 +19,11 @@ _OFTEN_BATCH = re.compile(r"[bn]|bs|n(um)?_?(samples|examples|images|graphs)", r
 
 
 class Batch(NamedTuple):
-    """The batch axes of the inputs of a file, and the batch size where the file fixes it.
+    """The batch axes of the inputs of a file, and the batch size where the file fixes it."""
 
-    Attributes:
-        axes: the inputs that hold samples, with the axis along which they lie.
-        fixed: how many samples the file fixes, None when it leaves them open.
-        guessed: what to try instead where nothing but its being open and first speaks for the axis.
-    """
-
-    axes: tuple[tuple[str, int], ...]
-    fixed: int | None
-    guessed: str = ""
+    axes: tuple[tuple[str, int], ...]  # the inputs that hold samples, with the axis along which they lie
+    fixed: int | None  # how many samples the file fixes, None when it leaves them open
+    guessed: str = ""  # what to try instead where nothing but its being open and first speaks for the axis
 
 
 def says_batch(name: str) -> bool:
@@ -77,8 +71,15 @@ def with_batch_axes(inputs: Sequence[Input], firsts: Collection[str]) -> list[In
             axes[index] = each._replace(batch_axis=None)
     alike = {each.dims[each.batch_axis] for each in axes if each.batch_axis is not None}
     for index, each in enumerate(axes):
-        if not each.is_given and each.batch_axis is None:
-            axes[index] = _like_others(each, alike)
+        if each.is_given or each.batch_axis is not None:
+            continue
+        # An open axis is the batch if its name is one that the batch has elsewhere, or it has none and is the only one.
+        for axis in each.open_axes:
+            name = each.dims[axis]
+            is_alike = name in alike if name else len(each.open_axes) == 1
+            if is_alike:
+                axes[index] = each._replace(batch_axis=axis)
+                break
     return axes
 
 
@@ -106,11 +107,7 @@ def batch_names(inputs: Sequence[Input], firsts: Collection[str]) -> list[str]:
 
 
 def check_batch_is_open(inputs: Sequence[Input], firsts: Collection[str], given: ModelInputs) -> None:
-    """Refuse a length for the batch axis, unless all of several names that say nothing of a batch have one.
-
-    Raises:
-        BadInput: a name of `--shape` is that of the batch axis.
-    """
+    """Refuse a length for the batch axis, unless all of several names that say nothing of a batch have one."""
     axes, lengths = dict(given.batch_axes), dict(given.shapes)
     likely: list[Input] = []
     for each in inputs:
@@ -126,17 +123,6 @@ def check_batch_is_open(inputs: Sequence[Input], firsts: Collection[str], given:
             if len(names) > 1:
                 other = ", or say where the batch lies with --batch-axis INPUT=AXIS"
             raise BadInput(f"{name!r} is the batch axis, its length is --batch-size, got {got}; leave it out{other}")
-
-
-def _like_others(each: Input, names: Collection[Dim]) -> Input:
-    """An input whose batch axis has a name that the batch has elsewhere, or is its only open one and has none."""
-    axes = each.open_axes
-    for axis in axes:
-        name = each.dims[axis]
-        is_alike = name in names if name else len(axes) == 1
-        if is_alike:
-            return each._replace(batch_axis=axis)
-    return each
 
 
 def batches(inputs: Sequence[Input]) -> Iterator[Batch]:

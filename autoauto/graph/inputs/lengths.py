@@ -66,10 +66,6 @@ class OpenAxes(BadInput):
         super().__init__(f"{message}{what}; {end}")
         self.message, self.offers, self.counts, self.offer, self.reason = message, offers, counts, offer, reason
 
-    def with_offer(self, offer: int | None, reason: str = "") -> OpenAxes:
-        """The error with other lengths to try, or none and a reason."""
-        return OpenAxes(self.message, self.offers, self.counts, offer, reason)
-
     def __reduce__(self) -> tuple[type[OpenAxes], tuple[object, ...]]:
         """Pickle all arguments."""
         return OpenAxes, (self.message, self.offers, self.counts, self.offer, self.reason)
@@ -141,7 +137,6 @@ def sensible(name: str, dims: Sequence[Dim], axis: int, offer: int = 0) -> int:
 
 
 def _kind(name: str, dims: Sequence[Dim], axis: int) -> LengthKind | None:
-    """The kind of the length of an open axis."""
     kind, of_input = length_kind(str(dims[axis])), length_kind(name)
     if kind is None and len(dims) == _IMAGE_RANK and axis >= _IMAGE_RANK - 2:
         return _IMAGE  # (samples, channels, height, width)

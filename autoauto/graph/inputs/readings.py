@@ -14,7 +14,6 @@ import ast
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import NamedTuple
 
 import onnx
 
@@ -33,12 +32,8 @@ from autoauto.graph.onnx_file import all_nodes
 from autoauto.records.errors import BadInput, UnreadableModel, did_you_mean
 from autoauto.records.layers import ModelInputs
 
-
-class Reading(NamedTuple):
-    """A model in which all open axes but those of the batch have lengths, and where its batch lies."""
-
-    model: onnx.ModelProto
-    batch: Batch
+Reading = tuple[onnx.ModelProto, Batch]
+"""A model in which all open axes but those of the batch have lengths, and where its batch lies."""
 
 
 def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
@@ -60,7 +55,11 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
         raise open_axes(left, [name for name in map(batch_name, inputs) if name and not says_batch(name)])
     for batch in batches(inputs):
         open_batch = dict(batch.axes) if batch.fixed is None else {}
-        yield Reading(_with_inputs(model, inputs, open_batch), batch._replace(guessed=guessed))
+        copy = deepcopy(model)
+        for entry, each in zip(copy.graph.input, inputs, strict=True):
+            dims = [None if open_batch.get(each.name) == axis else dim for axis, dim in enumerate(each.dims)]
+            entry.type.CopyFrom(onnx.helper.make_tensor_type_proto(entry.type.tensor_type.elem_type, dims))
+        yield copy, batch._replace(guessed=guessed)
 
 
 def _guess(inputs: Sequence[Input]) -> str:
@@ -89,7 +88,6 @@ def _input(entry: onnx.ValueInfoProto, given: ModelInputs) -> Input:
 
 
 def _check_names(model: onnx.ModelProto, inputs: Sequence[Input], given: ModelInputs) -> None:
-    """Refuse names that are not in the model."""
     names = {each.name: each for each in inputs}
     axes: set[str] = set()
     for each in inputs:
@@ -120,7 +118,6 @@ def _offer(word: str, known: Iterable[str]) -> str:
 
 
 def _with_lengths(each: Input, given: ModelInputs) -> Input:
-    """An input with the lengths that were given for its axes, by their names and by the input's."""
     by_name = {name: lengths[0] for name, lengths in given.shapes if len(lengths) == 1}
     axes = dict(given.batch_axes)
     dims = tuple(_length(dim, by_name) for dim in each.dims)
@@ -146,7 +143,6 @@ def _length(dim: Dim, by_name: Mapping[str, int]) -> Dim:
 
 
 def _value(node: ast.expr, by_name: Mapping[str, int]) -> int:
-    """The value of a sum or product of names and numbers."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.Name):
@@ -168,11 +164,7 @@ _OPERATIONS = {
 
 
 def _with_shape(each: Input, lengths: Sequence[int]) -> Input:
-    """An input with the shape that was given for it: of all axes but the batch axis, or of all where it has none.
-
-    Raises:
-        BadInput: there are more lengths or fewer, or an axis has another one.
-    """
+    """An input with the shape that was given for it: of all axes but the batch axis, or of all where it has none."""
     name, dims = each.name, each.dims
     likely = each.batch_axis if each.is_given else likely_batch_axis(dims)
     # As many lengths as axes mean that no axis is the batch; one length fewer leaves out the batch axis.
@@ -198,7 +190,11 @@ def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
     >>> _left_out((2, "", 128), (2, 128)), _left_out((1, 64, ""), (64, 160)), _left_out((1, 1, 64), (1, 64))
     ((1, True), (0, True), (0, False))
     """
-    fit = [axis for axis in range(len(dims)) if _fits((*dims[:axis], *dims[axis + 1 :]), lengths)]
+    fit: list[int] = []
+    for axis in range(len(dims)):
+        others = (*dims[:axis], *dims[axis + 1 :])
+        if all(isinstance(dim, str) or dim == length for dim, length in zip(others, lengths, strict=True)):
+            fit.append(axis)
     is_open = [axis for axis in fit if isinstance(dims[axis], str)]
     if is_open:
         return is_open[0], True
@@ -207,16 +203,8 @@ def _left_out(dims: Sequence[Dim], lengths: Sequence[int]) -> tuple[int, bool]:
     return fit[0], len(fit) == 1
 
 
-def _fits(dims: Sequence[Dim], lengths: Sequence[int]) -> bool:
-    return all(isinstance(dim, str) or dim == length for dim, length in zip(dims, lengths, strict=True))
-
-
 def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim, ...]:
-    """`lengths`, after a check that no axis has another length already.
-
-    Raises:
-        BadInput: an axis has another length.
-    """
+    """`lengths`, after a check that no axis has another length already."""
     for axis, (dim, length) in enumerate(zip(dims, lengths, strict=True)):
         if isinstance(dim, int) and dim != length:
             raise BadInput(
@@ -224,12 +212,3 @@ def _agree(name: str, dims: Sequence[Dim], lengths: Sequence[Dim]) -> tuple[Dim,
                 "axis has one length, and one that the file fixes keeps it"
             )
     return tuple(lengths)
-
-
-def _with_inputs(model: onnx.ModelProto, inputs: Sequence[Input], open_batch: Mapping[str, int]) -> onnx.ModelProto:
-    """A copy of a model with the lengths of its inputs, those of open batches aside."""
-    copy = deepcopy(model)
-    for entry, each in zip(copy.graph.input, inputs, strict=True):
-        dims = [None if open_batch.get(each.name) == axis else dim for axis, dim in enumerate(each.dims)]
-        entry.type.CopyFrom(onnx.helper.make_tensor_type_proto(entry.type.tensor_type.elem_type, dims))
-    return copy

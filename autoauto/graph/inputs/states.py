@@ -71,7 +71,6 @@ def _stem(name: str) -> str:
 
 
 def _agree(before: Value, after: Value) -> bool:
-    """Whether two tensors have one type, and shapes that differ on one axis at most."""
     if before.dtype != after.dtype or len(before.shape) != len(after.shape) or not before.shape:
         return False
     return sum(a != b for a, b in zip(before.shape, after.shape, strict=True)) <= 1

@@ -13,8 +13,6 @@ from onnx import TensorProto
 
 from autoauto.graph.shapes.shape_rule import Operands, Output, ShapeRule, count, integers, like_first, needed
 
-_DOMAIN = "ai.onnx.ml"
-
 
 def classified(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """A class for every sample, and a score for every class."""
@@ -101,5 +99,5 @@ _CLASSIC: dict[str, ShapeRule] = {
     "ZipMap": zipped,
 }
 
-RULES: dict[tuple[str, str], ShapeRule] = {(_DOMAIN, op): rule for op, rule in _CLASSIC.items()}
+RULES: dict[tuple[str, str], ShapeRule] = {("ai.onnx.ml", op): rule for op, rule in _CLASSIC.items()}
 """By domain and operator."""

@@ -291,16 +291,10 @@ def register_in_onnx() -> None:
     Its checker refuses a node that it does not know, however right its shapes are.
     """
     for op in IN_STANDARD_DOMAIN:
-        if not _is_defined(op):
+        try:
+            onnx.defs.get_schema(op, 1)
+        except onnx.defs.SchemaError:
             onnx.defs.register_schema(_normalisation(op))
-
-
-def _is_defined(op: str) -> bool:
-    try:
-        onnx.defs.get_schema(op, 1)
-    except onnx.defs.SchemaError:
-        return False
-    return True
 
 
 def _normalisation(op: str) -> onnx.defs.OpSchema:

@@ -113,19 +113,16 @@ def grouped(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     head = width // heads
     if given(operands, 1) is None:  # queries, keys and values side by side
         head = width // (heads + 2 * kv_heads)
-    cache = past or queries
-    keys = (cache.dtype, (batch, kv_heads, _n_keys(operands, n_tokens), head))
+    cache, total = past or queries, given(operands, 6)
+    # Keys after a call: the longer of the past, which may be a buffer, and of all tokens so far.
+    n_keys = past.shape[2] if past else 0
+    if total is not None and total.data is not None:
+        n_keys = max(n_keys, number(operands, 6))
+    else:
+        n_keys += n_tokens
+    keys = (cache.dtype, (batch, kv_heads, n_keys, head))
     scores = (queries.dtype, (batch, heads, n_tokens, keys[1][2]))
     return [(queries.dtype, (batch, n_tokens, heads * head)), keys, keys, scores]
-
-
-def _n_keys(operands: Operands, n_tokens: int) -> int:
-    """Keys after a call: the longer of the past, which may be a buffer, and of all tokens so far."""
-    past, total = given(operands, 3), given(operands, 6)
-    before = past.shape[2] if past else 0
-    if total is not None and total.data is not None:
-        return max(before, number(operands, 6))
-    return before + n_tokens
 
 
 def sparse(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
@@ -208,8 +205,6 @@ _ATTENTION: dict[str, ShapeRule] = {
     "QAttention": attention(past=8, dtype_of=2),
     "QOrderedAttention": like_first,
     "SparseAttention": sparse,
-}
-_OTHERS: dict[str, ShapeRule] = {
     "EmbedLayerNormalization": embedding(dtype_of=2),
     "GatedRelativePositionBias": gated_relative_bias,
     "GemmaRotaryEmbedding": gemma_rotary,
@@ -218,5 +213,5 @@ _OTHERS: dict[str, ShapeRule] = {
     "RestorePadding": restored,
 }
 
-RULES: dict[tuple[str, str], ShapeRule] = {(MICROSOFT, op): rule for op, rule in (_ATTENTION | _OTHERS).items()}
+RULES: dict[tuple[str, str], ShapeRule] = {(MICROSOFT, op): rule for op, rule in _ATTENTION.items()}
 """By domain and operator."""

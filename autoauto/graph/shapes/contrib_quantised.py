@@ -19,7 +19,7 @@ from autoauto.graph.shapes.shape_rule import (
     as_standard,
     axis_of,
     broadcast,
-    channels_last_if_asked,
+    channels_last,
     checked,
     count,
     elements,
@@ -101,11 +101,10 @@ def ordered(dtype: int) -> ShapeRule:
     return rule
 
 
-_CONV = as_standard("Conv", 0, 3, dtype_of=7)
 _REDUCED = as_standard("ReduceMean", 0, version=13)  # then its axes were an attribute
 
 _QUANTISED: dict[str, ShapeRule] = {
-    "DequantizeLinear": like(0, dtype_of=1),
+    "DequantizeLinear": like(dtype_of=1),
     "DequantizeWithOrder": ordered(TensorProto.FLOAT),
     "DynamicQuantizeLSTM": recurrent,
     "DynamicQuantizeMatMul": matmul(0, 1),
@@ -115,15 +114,15 @@ _QUANTISED: dict[str, ShapeRule] = {
     "MatMulIntegerToFloat": matmul(0, 1, dtype_of=2),
     "QGemm": gemm,
     "QLinearAdd": broadcast(0, 3),
-    "QLinearAveragePool": channels_last_if_asked(as_standard("AveragePool", 0)),
+    "QLinearAveragePool": channels_last(as_standard("AveragePool", 0), if_asked=True),
     "QLinearConcat": concatenated,
-    "QLinearConv": channels_last_if_asked(_CONV),
-    "QLinearGlobalAveragePool": channels_last_if_asked(as_standard("GlobalAveragePool", 0)),
+    "QLinearConv": channels_last(as_standard("Conv", 0, 3, dtype_of=7), if_asked=True),
+    "QLinearGlobalAveragePool": channels_last(as_standard("GlobalAveragePool", 0), if_asked=True),
     "QLinearLeakyRelu": like_first,
     "QLinearMul": broadcast(0, 3),
     "QLinearReduceMean": _REDUCED,
     "QLinearSigmoid": like_first,
-    "QLinearSoftmax": like(0, dtype_of=4),
+    "QLinearSoftmax": like(dtype_of=4),
     "QLinearWhere": broadcast(0, 1, 4),
     "QOrderedGelu": like_first,
     "QOrderedLayerNormalization": like_first,

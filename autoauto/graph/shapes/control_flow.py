@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,24 +34,11 @@ N_WALKS = 4  # of a body whose state has another shape after a run, until it kee
 MAX_RUNS = 2**31 - 1
 
 
-class _Outcome(NamedTuple):
-    """The values that a body returns, in order, after its last run."""
-
-    states: list[Value]
-    added: list[Value]
-
-
 def control_flow_outputs(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) -> Values:
-    """The values of the outputs of a node with bodies; those of tensors within are added to `values`.
+    """The values of the outputs of an If, Loop or Scan; those of tensors within are added to `values`.
 
-    Args:
-        node: an If, Loop or Scan.
-        values: of all tensors that are known.
-        walk: gives the tensors of a body their values.
-        lengths: how often the body of a loop runs, by its name, where the model does not say.
-
-    Raises:
-        UnreadableModel: how often a body runs is not known, or shapes do not fit.
+    `lengths` say how often the body of a loop runs, by its name, where the model does not. Where nothing says it, or
+    shapes do not fit, `UnreadableModel` is raised.
     """
     if node.op_type == "If":
         results = _if(node, values, walk)
@@ -104,7 +91,7 @@ def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) ->
     [body] = bodies(node)
     states = [values[name] for name in node.input[2:]]
     scalars = [Value(TensorProto.INT64, (), None, False), Value(TensorProto.BOOL, (), None, False)]
-    outcome = _until_stable(body, scalars, states, values, walk)
+    results, added = _until_stable(body, scalars, states, values, walk)
     may_end = values[body.output[0].name].data is None and not _passes_on(body)
     n_runs = None
     count, condition = _first_element(node, 0, values), _first_element(node, 1, values)
@@ -122,25 +109,20 @@ def _loop(node: onnx.NodeProto, values: Values, walk: Walk, lengths: Lengths) ->
             f"how often the body of {label(node)} runs depends on data; give it, try --shape {name}=10"
         )
     values[runs_name(node)] = _runs(n_runs)
-    results = list(outcome.states)
-    for value in outcome.added:
+    for value in added:
         shape = (n_runs, *value.shape)
         results.append(value._replace(shape=shape, data=None, constant=False, data_dependent=may_end))
     return results
 
 
 def _first_element(node: onnx.NodeProto, index: int, values: Values) -> Any:
-    """The first element of an operand; None where the node leaves it out or it depends on data."""
     if index >= len(node.input) or not node.input[index]:
         return None
     data = values[node.input[index]].data
-    if data is None:
-        return None
-    return data.reshape(-1)[0]
+    return None if data is None else data.reshape(-1)[0]
 
 
 def _passes_on(body: onnx.GraphProto) -> bool:
-    """True if a body returns the condition that it was given."""
     writer: dict[str, onnx.NodeProto] = {}
     for node in body.node:
         writer.update(dict.fromkeys(node.output, node))
@@ -169,24 +151,22 @@ def _scan(node: onnx.NodeProto, values: Values, walk: Walk) -> list[Value]:
     if len(counts) != 1:
         raise UnreadableModel(f"the sequences of {label(node)} must be equally long, got {sorted(counts)}")
     (n_runs,) = counts
-    outcome = _until_stable(body, entries, states, values, walk, behind=True)
+    results, added = _until_stable(body, entries, states, values, walk, behind=True)
     values[runs_name(node)] = _runs(n_runs)
-    results = list(outcome.states)
-    out_axes = integers(node, "scan_output_axes") or (0,) * len(outcome.added)
-    for axis, value in zip(out_axes, outcome.added, strict=True):
-        results.append(value._replace(shape=_with_axis(value.shape, axis, n_runs), data=None, constant=False))
+    out_axes = integers(node, "scan_output_axes") or (0,) * len(added)
+    for axis, value in zip(out_axes, added, strict=True):
+        index = axis % (len(value.shape) + 1)
+        shape = (*value.shape[:index], n_runs, *value.shape[index:])
+        results.append(value._replace(shape=shape, data=None, constant=False))
     return results
 
 
 def _until_stable(
     body: onnx.GraphProto, others: list[Value], states: list[Value], values: Values, walk: Walk, behind: bool = False
-) -> _Outcome:
-    """The values that a body returns once its states keep their shapes.
+) -> tuple[list[Value], list[Value]]:
+    """The states that a body returns once they keep their shapes, and what its last run adds.
 
     `others` are the inputs of the body in front of its states, or `behind` them.
-
-    Raises:
-        UnreadableModel: a state has another shape after every run.
     """
     n_first = 0 if behind else 1  # a Loop returns its condition first
     for _ in range(N_WALKS):
@@ -198,7 +178,7 @@ def _until_stable(
         results = [values[entry.name]._replace(data=None, constant=False) for entry in body.output][n_first:]
         after, added = results[: len(states)], results[len(states) :]
         if [value.shape for value in after] == [state.shape for state in states]:
-            return _Outcome(after, added)
+            return after, added
         states = after
     raise UnreadableModel(
         f"a state must keep its shape from run to run, in body {body.name!r} it grows; try to export without the loop"
@@ -207,8 +187,3 @@ def _until_stable(
 
 def _runs(n: int) -> Value:
     return Value(TensorProto.INT64, (n,), np.zeros(0), True)
-
-
-def _with_axis(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
-    axis %= len(shape) + 1
-    return (*shape[:axis], length, *shape[axis:])

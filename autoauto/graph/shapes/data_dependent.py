@@ -9,9 +9,7 @@ import onnx
 from onnx import TensorProto
 
 from autoauto.graph.onnx_file import attribute_named
-from autoauto.graph.shapes.shape_rule import Operands, given, needed
-
-Bound = tuple[int, tuple[int, ...]]
+from autoauto.graph.shapes.shape_rule import Operands, Output, ShapeRule, given, like_first, needed
 
 _SHAPED_BY_DATA = (
     "CenterCropPad Compress ConstantOfShape Expand NonMaxSuppression NonZero OneHot Pad Range Reshape Resize Slice "
@@ -21,20 +19,13 @@ SHAPED_BY_DATA = frozenset(_SHAPED_BY_DATA.split())
 """Operators whose outputs have lengths that follow from elements of an operand."""
 
 
-def bound(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
-    """The element type and the largest shape of every output; none where nothing bounds them."""
-    if node.domain or node.op_type not in BOUNDS:
-        return ()
-    return BOUNDS[node.op_type](node, operands)
-
-
-def _non_zero(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
+def _non_zero(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """All elements may differ from zero."""
     shape = needed(operands, 0).shape
     return [(TensorProto.INT64, (max(len(shape), 1), prod(shape)))]
 
 
-def _non_max_suppression(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
+def _non_max_suppression(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """At most as many boxes as are asked for, in every class of every sample."""
     n_samples, n_classes, n_boxes = needed(operands, 1).shape
     most = given(operands, 2)
@@ -47,7 +38,7 @@ def _non_max_suppression(node: onnx.NodeProto, operands: Operands) -> Sequence[B
     return [(TensorProto.INT64, (n_samples * n_classes * n_chosen, 3))]
 
 
-def _unique(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
+def _unique(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """All entries may differ."""
     first = needed(operands, 0)
     axis = attribute_named(node, "axis")
@@ -61,7 +52,7 @@ def _unique(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
     return [(first.dtype, values), indices, indices, indices]
 
 
-def _compress(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
+def _compress(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """All entries may stay."""
     first = needed(operands, 0)
     if attribute_named(node, "axis") is None:
@@ -69,23 +60,17 @@ def _compress(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
     return [(first.dtype, first.shape)]
 
 
-def _like_first(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
-    """Slice: nothing may be cut off."""
-    first = needed(operands, 0)
-    return [(first.dtype, first.shape)]
-
-
-def _top_k(node: onnx.NodeProto, operands: Operands) -> Sequence[Bound]:
+def _top_k(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     """All entries may be asked for."""
     first = needed(operands, 0)
     return [(first.dtype, first.shape), (TensorProto.INT64, first.shape)]
 
 
-BOUNDS = {
+BOUNDS: dict[str, ShapeRule] = {
     "Compress": _compress,
     "NonMaxSuppression": _non_max_suppression,
     "NonZero": _non_zero,
-    "Slice": _like_first,
+    "Slice": like_first,  # nothing may be cut off
     "TopK": _top_k,
     "Unique": _unique,
 }

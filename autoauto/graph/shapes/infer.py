@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 
 import onnx
@@ -11,7 +11,6 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper, shape_inference
 from autoauto.graph.onnx_file import first_line
 from autoauto.graph.shapes.contrib import weight_of_reader
 from autoauto.graph.shapes.rules import SHAPE_RULES
-from autoauto.graph.shapes.shape_rule import ShapeRule
 from autoauto.graph.shapes.values import Value, label
 from autoauto.records.errors import UnreadableModel
 
@@ -40,7 +39,11 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
         operands = [values[name] if name else None for name in node.input]
         if node.op_type == "ReorderInput":  # how many channels it writes is in the weight of what reads them
             operands.append(values.get(weight_of_reader(model, node)))
-        return _by_rule(rule, node, operands)
+        try:
+            outputs = rule(node, operands)
+        except (ValueError, IndexError, AttributeError) as error:
+            raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
+        return {name: helper.make_tensor_type_proto(*kind) for name, kind in zip(node.output, outputs, strict=False)}
     definition = schema(node.op_type, opset(model, node.domain), node.domain)
     if definition is None:
         where = f"domain {node.domain!r}" if node.domain else f"operator set {opset(model)}"
@@ -55,30 +58,15 @@ def infer_types(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[st
         if value.data is not None:
             data[name] = numpy_helper.from_array(value.data, name)
     try:
-        if not definition.has_type_and_shape_inference_function:
-            return _infer_by_body(model, node, types, data)
+        if not definition.has_type_and_shape_inference_function:  # it is defined by a function of other operators
+            inputs = [helper.make_value_info(name, kind) for name, kind in types.items()]
+            ends = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
+            graph = helper.make_graph([node], "node", inputs, ends, list(data.values()))
+            single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
+            inferred = shape_inference.infer_shapes(single, data_prop=True)
+            return {entry.name: entry.type for entry in inferred.graph.output}
         return shape_inference.infer_node_outputs(
             definition, node, types, data, opset_imports=list(model.opset_import), ir_version=model.ir_version
         )
     except (shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, TypeError) as error:
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
-
-
-def _by_rule(rule: ShapeRule, node: onnx.NodeProto, operands: Sequence[Value | None]) -> dict[str, TypeProto]:
-    """Types of the outputs by a rule of ours."""
-    try:
-        outputs = rule(node, operands)
-    except (ValueError, IndexError, AttributeError) as error:
-        raise UnreadableModel(f"the shapes at {label(node)} do not fit: {first_line(error)}") from error
-    return {name: helper.make_tensor_type_proto(*kind) for name, kind in zip(node.output, outputs, strict=False)}
-
-
-def _infer_by_body(
-    model: onnx.ModelProto, node: onnx.NodeProto, types: Mapping[str, TypeProto], data: Mapping[str, TensorProto]
-) -> dict[str, TypeProto]:
-    """Types of the outputs of an operator that is defined by a function of others and has no rule of its own."""
-    inputs = [helper.make_value_info(name, kind) for name, kind in types.items()]
-    outputs = [helper.make_empty_tensor_value_info(name) for name in node.output if name]
-    graph = helper.make_graph([node], "node", inputs, outputs, list(data.values()))
-    single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
-    return {entry.name: entry.type for entry in shape_inference.infer_shapes(single, data_prop=True).graph.output}

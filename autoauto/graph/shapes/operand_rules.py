@@ -22,7 +22,7 @@ from autoauto.records.units import Array
 
 Required = tuple[int, Sequence[int | None]]
 """An operand, and the shape that it must have: None is any length. An operand that is left out meets them all."""
-OperandRule = Callable[[onnx.NodeProto, Operands], Iterator[Required]]
+OperandRule = Callable[[onnx.NodeProto, Operands], Iterator[Required] | None]
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _TRY = "try to export the model again"
@@ -138,13 +138,12 @@ def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield 2, (channels,)
 
 
-def per_row(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def per_row(node: onnx.NodeProto, operands: Operands) -> None:
     """LayerNormalization and its kin: scale and bias broadcast to the axes that are normalised."""
     shape = needed(operands, 0).shape
     axis_of(node, "axis", -1, shape)
     _refuse_unless_it_broadcasts(node, operands, 1, shape)
     _refuse_unless_it_broadcasts(node, operands, 2, shape)
-    yield from ()
 
 
 def skipped(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -190,12 +189,11 @@ def packed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield 5, (n_rows,)
 
 
-def packed_in_a_row(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def packed_in_a_row(node: onnx.NodeProto, operands: Operands) -> None:
     """MatMulBnb4: two elements of a weight in a byte, and a scale for every block of them."""
     n_elements = count(node, "N") * count(node, "K")
     _check_elements(node, operands, 1, -(-n_elements // 2))
     _check_elements(node, operands, 2, -(-n_elements // count(node, "block_size")))
-    yield from ()
 
 
 def _check_elements(node: onnx.NodeProto, operands: Operands, index: int, *n_elements: int) -> None:
@@ -215,19 +213,18 @@ def gathered_in_blocks(node: onnx.NodeProto, operands: Operands) -> Iterator[Req
     yield 3, (*scales[:axis], -(-scales[axis] // n_in_byte), *scales[axis + 1 :])
 
 
-def columns(node: onnx.NodeProto, operands: Operands, each: Sequence[int], bias: int) -> Iterator[Required]:
+def columns(node: onnx.NodeProto, operands: Operands, each: Sequence[int], bias: int) -> None:
     """Products of integers: a scale and a zero point for the weight, or for every column of it; a bias."""
     shape = needed(operands, 1).shape
     if len(shape) == 2:
         for index in each:
             _check_elements(node, operands, index, 1, shape[1])
     _check_elements(node, operands, bias, shape[-1])
-    yield from ()
 
 
 def product_of_integers(
     node: onnx.NodeProto, operands: Operands, rows: Sequence[int], right: int, columns: Sequence[int]
-) -> Iterator[Required]:
+) -> None:
     """MatMulInteger and QLinearMatMul: a scale and a zero point for a matrix, or for each of its rows or columns."""
     left_shape, right_shape = needed(operands, 0).shape, needed(operands, right).shape
     if len(left_shape) == len(right_shape) == 2:
@@ -235,17 +232,15 @@ def product_of_integers(
             _check_elements(node, operands, index, 1, left_shape[0])
         for index in columns:
             _check_elements(node, operands, index, 1, right_shape[1])
-    yield from ()
 
 
-def quantised_gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def quantised_gemm(node: onnx.NodeProto, operands: Operands) -> None:
     """QGemm: a scale and a zero point for the weight or its columns, and a term that broadcasts to the product."""
     left, right = needed(operands, 0).shape, needed(operands, 3).shape
     rows, width = left[integer(node, "transA", 0)], right[1 - integer(node, "transB", 0)]
     _refuse_unless_it_broadcasts(node, operands, 6, (rows, width))
     for index in (4, 5):
         _check_elements(node, operands, index, 1, width)
-    yield from ()
 
 
 def mixed(
@@ -307,21 +302,19 @@ def reversed_in_part(node: onnx.NodeProto, operands: Operands) -> Iterator[Requi
     yield 1, needed(operands, 0).shape[axis : axis + 1]
 
 
-def along_axis(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def along_axis(node: onnx.NodeProto, operands: Operands) -> None:
     """LpNormalization: along an axis that there is."""
     axis_of(node, "axis", -1, needed(operands, 0).shape)
-    yield from ()
 
 
-def along_axes(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def along_axes(node: onnx.NodeProto, operands: Operands) -> None:
     """MeanVarianceNormalization: along axes that there are."""
     n_axes, axes = len(needed(operands, 0).shape), integers(node, "axes")
     if any(not -n_axes <= axis < n_axes for axis in axes):
         raise ValueError(f"axes must be of {list(needed(operands, 0).shape)}, they are {list(axes)}")
-    yield from ()
 
 
-def compressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def compressed(node: onnx.NodeProto, operands: Operands) -> None:
     """Compress: a condition that is not longer than its axis, or than all elements."""
     shape, n_conditions = needed(operands, 0).shape, needed(operands, 1).shape[0]
     length = int(np.prod(shape))
@@ -329,7 +322,6 @@ def compressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         length = shape[axis_of(node, "axis", None, shape)]
     if n_conditions > length:
         raise ValueError(f"a condition must not be longer than its axis of {length}, it has {n_conditions}")
-    yield from ()
 
 
 def folded(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -356,12 +348,11 @@ def placed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         yield 0, (int(size[0]), n_axes, n_axes + 1)
 
 
-def branched(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def branched(node: onnx.NodeProto, operands: Operands) -> None:
     """Ensembles of trees: nodes that ask for features that there are."""
     n_features, asked = needed(operands, 0).shape[-1], integers(node, "nodes_featureids")
     if asked and max(asked) >= n_features:
         raise ValueError(f"nodes must ask for one of {n_features} features, one asks for feature {max(asked)} from 0")
-    yield from ()
 
 
 def joined(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -370,7 +361,7 @@ def joined(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         yield index, (*needed(operands, index).shape[:-1], n_features)
 
 
-def scaled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def scaled(node: onnx.NodeProto, operands: Operands) -> None:
     """Scaler: one number, or one for every feature."""
     n_features = needed(operands, 0).shape[-1]
     for name in ("offset", "scale"):
@@ -378,17 +369,15 @@ def scaled(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         n_given = 0 if attribute is None else len(attribute.floats)
         if n_given not in (0, 1, n_features):
             raise ValueError(f"attribute {name!r} must have a number for each of {n_features} features, got {n_given}")
-    yield from ()
 
 
-def linear(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def linear(node: onnx.NodeProto, operands: Operands) -> None:
     """LinearRegressor: a coefficient for every feature and target."""
     n_targets, n_features = count(node, "targets", 1), needed(operands, 0).shape[-1]
     attribute = attribute_named(node, "coefficients")
     n_given = 0 if attribute is None else len(attribute.floats)
     if n_given != n_targets * n_features:
         raise ValueError(f"{n_targets} targets of {n_features} features need as many coefficients, got {n_given}")
-    yield from ()
 
 
 def attention_of_one(
@@ -513,7 +502,7 @@ def attention(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         yield 2, (queries[0], keys[1], None)
 
 
-def gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def gemm(node: onnx.NodeProto, operands: Operands) -> None:
     """Gemm: two matrices that are summed over one axis, and a term that broadcasts to their product."""
     left, right = needed(operands, 0).shape, needed(operands, 1).shape
     if integer(node, "transA", 0):
@@ -523,15 +512,13 @@ def gemm(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     if left[1] != right[0]:
         raise ValueError(f"the axes to sum over must be equal, {left[1]} is not {right[0]}")
     _refuse_unless_it_broadcasts(node, operands, 2, (left[0], right[1]))
-    yield from ()
 
 
-def slope(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def slope(node: onnx.NodeProto, operands: Operands) -> None:
     """PRelu: a slope that broadcasts to the operand; before operator set 7 one of every channel."""
     shape, slopes = needed(operands, 0).shape, needed(operands, 1).shape
     if slopes != shape[1:2]:
         _refuse_unless_it_broadcasts(node, operands, 1, shape)
-    yield from ()
 
 
 def recurrent(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -576,11 +563,10 @@ def quantised(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     yield 2, scales
 
 
-def gathered(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def gathered(node: onnx.NodeProto, operands: Operands) -> None:
     """Gather: indices of an axis."""
     shape = needed(operands, 0).shape
     _check_indices(node, operands, shape[axis_of(node, "axis", 0, shape)])
-    yield from ()
 
 
 def gathered_by_element(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -607,10 +593,9 @@ def gathered_by_point(node: onnx.NodeProto, operands: Operands) -> Iterator[Requ
     _check_indices(node, operands, np.array(shape[n_samples : n_samples + depth]))
 
 
-def selected(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def selected(node: onnx.NodeProto, operands: Operands) -> None:
     """ArrayFeatureExtractor: indices of the last axis."""
     _check_indices(node, operands, needed(operands, 0).shape[-1])
-    yield from ()
 
 
 def _check_indices(node: onnx.NodeProto, operands: Operands, lengths: int | Array) -> None:
@@ -627,7 +612,7 @@ def _check_indices(node: onnx.NodeProto, operands: Operands, lengths: int | Arra
 
 def resized(
     node: onnx.NodeProto, operands: Operands, scales: int | None = 2, sizes: int | None = None
-) -> Iterator[Required]:
+) -> None:
     """Resize and Upsample: every axis is made longer or shorter, none is removed."""
     listed = attribute_named(node, "scales")
     factors: list[float] = [] if listed is None else list(listed.floats)
@@ -639,7 +624,6 @@ def resized(
         return
     if any(not factor > 0 for factor in factors):
         raise ValueError(f"scales and sizes must be above 0, they are {factors}")
-    yield from ()
 
 
 def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -647,7 +631,7 @@ def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Req
     return resized(node, operands, 1) if len(operands) == 2 else resized(node, operands, 2, 3)
 
 
-def split(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def split(node: onnx.NodeProto, operands: Operands) -> None:
     """Split: parts of lengths of 0 or more; onnx looks at their sum only."""
     lengths = list(integers(node, "split"))
     value = given(operands, 1)
@@ -655,29 +639,25 @@ def split(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
         lengths = value.data.reshape(-1).tolist()
     if any(length < 0 for length in lengths):
         raise ValueError(f"the parts must have lengths of 0 or more, they are {lengths}")
-    yield from ()
 
 
-def turned(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def turned(node: onnx.NodeProto, operands: Operands) -> None:
     """Transpose: every axis once."""
     shape, permutation = needed(operands, 0).shape, integers(node, "perm")
     if permutation and sorted(permutation) != [*range(len(shape))]:
         raise ValueError(f"perm must have every axis of {list(shape)} once, it is {list(permutation)}")
-    yield from ()
 
 
-def accumulated(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def accumulated(node: onnx.NodeProto, operands: Operands) -> None:
     """CumSum and CumProd: along an axis that there is."""
     shape, axis = needed(operands, 0).shape, needed(operands, 1)
     if axis.data is not None and axis.data.size == 1 and not -len(shape) <= int(axis.data.reshape(-1)[0]) < len(shape):
         raise ValueError(f"axis {axis.data.reshape(-1)[0]} is none of {list(shape)}")
-    yield from ()
 
 
-def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> None:
     """LRN: over one channel or more."""
     count(node, "size")
-    yield from ()
 
 
 def rotated_by_positions(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:

@@ -124,12 +124,11 @@ def like_first(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
     return [(first.dtype, first.shape)] * len(node.output)
 
 
-def like(index: int, dtype_of: int | None = None) -> ShapeRule:
-    """The output has the shape of the operand at `index`, and the type of that at `dtype_of`."""
+def like(dtype_of: int) -> ShapeRule:
+    """The output has the shape of the first operand, and the type of that at `dtype_of`."""
 
     def rule(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-        dtype = needed(operands, index if dtype_of is None else dtype_of).dtype
-        return [(dtype, needed(operands, index).shape)]
+        return [(needed(operands, dtype_of).dtype, needed(operands, 0).shape)]
 
     return rule
 
@@ -190,10 +189,12 @@ def standard_shape(
     return checked(tuple(dim.dim_value for dim in dims))
 
 
-def channels_last(rule: ShapeRule) -> ShapeRule:
-    """A rule for a first operand and a first output whose channels lie on the last axis."""
+def channels_last(rule: ShapeRule, *, if_asked: bool = False) -> ShapeRule:
+    """A rule for a first operand and a first output whose channels lie last, or where the attribute says so."""
 
     def turned(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
+        if if_asked and not integer(node, "channels_last", 0):
+            return rule(node, operands)
         first = needed(operands, 0)
         batch, *field, channels = first.shape
         dtype, shape = rule(node, [first._replace(shape=(batch, channels, *field)), *operands[1:]])[0]
@@ -202,15 +203,3 @@ def channels_last(rule: ShapeRule) -> ShapeRule:
         return [(dtype, (shape[0], *shape[2:], shape[1]))]
 
     return turned
-
-
-def channels_last_if_asked(rule: ShapeRule) -> ShapeRule:
-    """A rule of an operator whose attribute `channels_last` says where its channels lie."""
-    turned = channels_last(rule)
-
-    def chosen(node: onnx.NodeProto, operands: Operands) -> Sequence[Output]:
-        if integer(node, "channels_last", 0):
-            return turned(node, operands)
-        return rule(node, operands)
-
-    return chosen

@@ -12,7 +12,7 @@ from onnx import TensorProto, TypeProto, helper, numpy_helper
 from autoauto.graph.onnx_file import MAX_CONSTANT_ELEMENTS, all_graphs
 from autoauto.graph.plain import CONTROL_FLOW, check_shape
 from autoauto.graph.shapes.control_flow import Lengths, control_flow_outputs
-from autoauto.graph.shapes.data_dependent import SHAPED_BY_DATA, bound
+from autoauto.graph.shapes.data_dependent import BOUNDS, SHAPED_BY_DATA
 from autoauto.graph.shapes.infer import infer_types
 from autoauto.graph.shapes.operand_rules import check_operands
 from autoauto.graph.shapes.shape_rule import integer
@@ -42,12 +42,8 @@ _NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "optional", "map_
 def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Value]:
     """Give every tensor of a plain model with fixed input shapes its `Value`, by name, those in bodies as well.
 
-    Args:
-        model: in plain form.
-        lengths: shapes of tensors that depend on data, and how often bodies of loops run, by name.
-
-    Raises:
-        UnreadableModel: a shape does not follow, or shapes contradict each other.
+    `lengths` are shapes of tensors that depend on data, and how often bodies of loops run, by name. Shapes that do not
+    follow, or contradict each other, are `UnreadableModel`.
     """
     values = {tensor.name: _stored(tensor) for tensor in model.graph.initializer}
     values |= {entry.name: _typed(entry.type, entry.name, f"input {entry.name!r}") for entry in model.graph.input}
@@ -75,7 +71,14 @@ def _outputs(
     """Values of the outputs that are read; definitions of old operators leave the shapes of others open."""
     read = [values[name] for name in node.input if name]
     if node.op_type in READS_SHAPE:
-        return {node.output[0]: _read_shape(node, read[0])}
+        shape = read[0].shape
+        if node.op_type == "Size":
+            lengths_read = np.array(prod(shape), np.int64)
+        else:  # with the start and end of operator set 15
+            lengths_read = np.array(shape[integer(node, "start", 0) : integer(node, "end", len(shape))], np.int64)
+        # The shape of an upper bound is no constant.
+        constant = not read[0].data_dependent
+        return {node.output[0]: Value(TensorProto.INT64, lengths_read.shape, lengths_read, constant)}
     operands = [values[name] if name else None for name in node.input]
     check_windows(node, operands)
     types = infer_types(model, node, values)
@@ -117,8 +120,8 @@ def _is_fixed(kind: TypeProto | None) -> bool:
 def _bounded(
     node: onnx.NodeProto, operands: Sequence[Value | None], types: Mapping[str, TypeProto], lengths: Lengths
 ) -> dict[str, TypeProto]:
-    """Types of outputs whose lengths depend on data: those that were given, else upper bounds."""
-    bounds = dict(zip(node.output, bound(node, operands), strict=False))
+    rule = None if node.domain else BOUNDS.get(node.op_type)
+    bounds = dict(zip(node.output, rule(node, operands) if rule else (), strict=False))
     bounded = dict(types)
     for name, kind in types.items():
         if _is_fixed(kind):
@@ -128,16 +131,6 @@ def _bounded(
         elif name in bounds:
             bounded[name] = helper.make_tensor_type_proto(*bounds[name])
     return bounded
-
-
-def _read_shape(node: onnx.NodeProto, value: Value) -> Value:
-    """Evaluate Shape (with the start and end of operator set 15) or Size; of an upper bound it is no constant."""
-    if node.op_type == "Size":
-        data = np.array(prod(value.shape), np.int64)
-    else:
-        start, end = integer(node, "start", 0), integer(node, "end", len(value.shape))
-        data = np.array(value.shape[start:end], np.int64)
-    return Value(TensorProto.INT64, data.shape, data, not value.data_dependent)
 
 
 def _is_few(types: Mapping[str, TypeProto]) -> bool:
@@ -151,7 +144,6 @@ def _is_few(types: Mapping[str, TypeProto]) -> bool:
 
 
 def _n_known(dtype: int) -> int:
-    """How many elements a tensor of this type may have so that they are computed."""
     return N_KNOWN_FLOATS if is_float(dtype) else N_KNOWN_INTEGERS
 
 
@@ -172,11 +164,9 @@ def _evaluate(model: onnx.ModelProto, node: onnx.NodeProto, values: Mapping[str,
 
 
 def _check(node: onnx.NodeProto, read: list[Value], written: Mapping[str, Value]) -> None:
-    """Refuse a contradiction that onnx's inference accepts: two counts of the same elements that differ."""
-    if node.op_type in ("DepthToSpace", "SpaceToDepth", "Reshape"):
-        count, other = prod(read[0].shape), prod(written[node.output[0]].shape)
-    else:
+    if node.op_type not in ("DepthToSpace", "SpaceToDepth", "Reshape"):
         return
+    count, other = prod(read[0].shape), prod(written[node.output[0]].shape)
     if count != other:
         shapes = " and ".join(str(list(value.shape)) for value in [*read, *written.values()])
         raise UnreadableModel(f"the shapes at {label(node)} do not fit: {count} is not {other} in {shapes}")

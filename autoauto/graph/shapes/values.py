@@ -14,18 +14,13 @@ from autoauto.records.units import Array
 class Value(NamedTuple):
     """What is known about one tensor.
 
-    Attributes:
-        dtype: element type, a `TensorProto.DataType`.
-        shape: concrete.
-        data: its elements, where they are constant and few.
-        constant: whether the elements depend on no input of the model.
-        data_dependent: whether lengths depend on data; `shape` is then an upper bound, and so is data made of it.
+    Where lengths depend on data, `shape` is an upper bound, and so is data made of it.
     """
 
-    dtype: int
+    dtype: int  # a `TensorProto.DataType`
     shape: tuple[int, ...]
-    data: Array | None
-    constant: bool
+    data: Array | None  # its elements, where they are constant and few
+    constant: bool  # whether the elements depend on no input of the model
     data_dependent: bool = False
 
 

@@ -6,7 +6,7 @@ refuses that of a convolution and computes it of a pool; neither makes an output
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 
@@ -30,15 +30,7 @@ class WindowTooLong(UnreadableModel):
 
 
 def check_windows(node: onnx.NodeProto, operands: Operands) -> None:
-    """Refuse a node whose windows are longer than what it reads.
-
-    Args:
-        node: any; one without windows passes.
-        operands: in the order of the node, None for an omitted one.
-
-    Raises:
-        WindowTooLong: with the node and the lengths.
-    """
+    """Refuse a node whose windows are longer than what it reads; raises `WindowTooLong`."""
     read = given(operands, 0)
     if read is None:
         return
@@ -53,7 +45,14 @@ def check_windows(node: onnx.NodeProto, operands: Operands) -> None:
     elif node.op_type == "Pad" and _text(node, "mode") == b"reflect":
         _check_reflection(node, read, operands)
     elif node.op_type == "STFT":
-        _check_frames(node, read, operands)
+        window, length = given(operands, 2), _number(operands, 3)
+        if length is None and window is not None and window.shape:
+            length = window.shape[0]
+        if length is not None and len(read.shape) > 1 and length > read.shape[1]:
+            raise WindowTooLong(
+                f"a frame must not be longer than its signal, {label(node)} has frames of {length} and reads a signal "
+                f"of {read.shape[1]}; {_TRY}"
+            )
     elif node.op_type == "DFT":
         length = _number(operands, 1)
         if length is not None and length < 1:
@@ -100,16 +99,6 @@ def _check_strides(node: onnx.NodeProto, read: Value, kernel: Sequence[int], is_
 
 def _check_reflection(node: onnx.NodeProto, read: Value, operands: Operands) -> None:
     """Refuse a reflection with more elements than lie behind the edge, after negative pads have cut off some."""
-    for axis, before, after in _pads(node, read, operands):
-        if max(before, after, 0) >= read.shape[axis] + min(before, 0) + min(after, 0):
-            raise WindowTooLong(
-                f"a reflection must be shorter than its axis, {label(node)} pads axis {axis} of {list(read.shape)} by "
-                f"{before} and {after}; {_TRY}"
-            )
-
-
-def _pads(node: onnx.NodeProto, read: Value, operands: Operands) -> Iterator[tuple[int, int, int]]:
-    """The axes that Pad changes, with the elements added before and after; none where the pads are not constant."""
     pads: Sequence[int] = integers(node, "pads")
     axes: Sequence[int] = range(len(read.shape))
     of_pads, of_axes = given(operands, 1), given(operands, 3)
@@ -117,25 +106,18 @@ def _pads(node: onnx.NodeProto, read: Value, operands: Operands) -> Iterator[tup
         pads = () if of_pads.data is None else of_pads.data.reshape(-1).tolist()
     if of_axes is not None:
         axes = () if of_axes.data is None else of_axes.data.reshape(-1).tolist()
-    half = len(pads) // 2
+    half, n_axes = len(pads) // 2, len(read.shape)
     for axis, before, after in zip(axes, pads[:half], pads[half:], strict=False):
-        if (before or after) and -len(read.shape) <= axis < len(read.shape):
-            yield axis % len(read.shape), before, after
-
-
-def _check_frames(node: onnx.NodeProto, read: Value, operands: Operands) -> None:
-    window, length = given(operands, 2), _number(operands, 3)
-    if length is None and window is not None and window.shape:
-        length = window.shape[0]
-    if length is not None and len(read.shape) > 1 and length > read.shape[1]:
-        raise WindowTooLong(
-            f"a frame must not be longer than its signal, {label(node)} has frames of {length} and reads a signal of "
-            f"{read.shape[1]}; {_TRY}"
-        )
+        if not (before or after) or not -n_axes <= axis < n_axes:
+            continue
+        if max(before, after, 0) >= read.shape[axis] + min(before, 0) + min(after, 0):
+            raise WindowTooLong(
+                f"a reflection must be shorter than its axis, {label(node)} pads axis {axis % n_axes} of "
+                f"{list(read.shape)} by {before} and {after}; {_TRY}"
+            )
 
 
 def _number(operands: Operands, index: int) -> int | None:
-    """The only element of an operand that is constant."""
     value = given(operands, index)
     if value is None or value.data is None or value.data.size != 1:
         return None

@@ -74,11 +74,7 @@ class _AutoPipelineConfiguration(Struct, rename="camel"):
 
 
 def read_profile(path: Path) -> ModelProfile:
-    """Read a profile from a JSON file, a ModelInfo or our own form, which has a schema number.
-
-    Raises:
-        BadInput: it is neither.
-    """
+    """Read a profile from a JSON file, a ModelInfo or our own form, which has a schema number."""
     info = read_json(path)
     read = read_profile_record if isinstance(info, dict) and "schema" in info else profile_from_auto_pipeline
     return read(info, str(path))
@@ -89,9 +85,6 @@ def profile_from_auto_pipeline(info: object, where: str = "ModelInfo") -> ModelP
 
     Missing backward cycles and activations are 0, as for inference. Without `layerType` every name is a kind. `where`
     is the start of every error.
-
-    Raises:
-        BadInput: a field is missing, of the wrong length or not a number from 0; the message names it.
     """
     model = from_plain(_ModelInfo, info, where)
     names = list(map(str, model.layer_name))
@@ -113,13 +106,12 @@ def profile_from_auto_pipeline(info: object, where: str = "ModelInfo") -> ModelP
 
 
 def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> Cluster:
-    """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs.
-
-    Raises:
-        BadInput: a field is missing or not a positive number; the message names it, after `where`.
-    """
+    """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs."""
     cluster = from_plain(_IpuClusterInfo, info, where)
-    memory_bytes = _plain(cluster.memory * MIB)  # rounded only after the planning proportion [auto-pipeline]
+    # Rounded only after the planning proportion [auto-pipeline]; whole numbers are integers, as in its files.
+    memory_bytes: float = cluster.memory * MIB
+    if memory_bytes == int(memory_bytes):
+        memory_bytes = int(memory_bytes)
     device = Device("ipu", cluster.clock, memory_bytes, MK2_TILES, MK2_TILE_MEMORY_BYTES)
     ends = cluster.connection
     if not ends:
@@ -136,11 +128,7 @@ def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> C
 
 
 def planning_proportion_from_auto_pipeline(configuration: object, where: str = "AutoPipelineConfiguration") -> float:
-    """Read `memoryProportion` of an AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here.
-
-    Raises:
-        BadInput: it is missing or not a positive number; the message begins with `where`.
-    """
+    """Read `memoryProportion` of an AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here."""
     return from_plain(_AutoPipelineConfiguration, configuration, where).memory_proportion
 
 
@@ -157,8 +145,3 @@ def _layer_from(layer: _LayerInfo) -> LayerProfile:
         output_bytes=int(memory.outputs),
         activation_bytes=int(memory.cur_activation),
     )
-
-
-def _plain(value: float) -> int | float:
-    """The value, as an integer if it is whole, as in the files of auto_pipeline."""
-    return int(value) if value == int(value) else value

@@ -15,11 +15,9 @@ def batch_note(shapes: Iterable[Sequence[int]], batch_size: int, path: Path, mus
     Shapes of one axis are left out: they need not have one of samples.
 
     Args:
-        shapes: of the tensors that pass between layers.
+        shapes, path: of the tensors that pass between layers, and of the file that has them.
         batch_size: given for the profile.
-        path: of the file with the shapes.
-        must: the beginning of the error, up to the batch size.
-        hint: the end of the error, after the first shape.
+        must, hint: the beginning of the error, up to the batch size, and its end, after the first shape.
 
     Raises:
         BadInput: all shapes begin with one other length, and fewer than half have an axis of the batch size.
@@ -30,7 +28,11 @@ def batch_note(shapes: Iterable[Sequence[int]], batch_size: int, path: Path, mus
     ('a: batch size 1 is assumed, although 2 of 2 shapes have no axis of it',)
     """
     known = [shape for shape in shapes if len(shape) > 1]
-    n_without = len(known) - sum(_has_batch_axis(shape, batch_size) for shape in known)
+    n_without = 0
+    for shape in known:
+        # Samples may lie along the first axis, or along the second, behind that of a sequence.
+        has_samples = shape[0] == batch_size or (len(shape) > 2 and shape[1] == batch_size)
+        n_without += not has_samples
     if 2 * n_without <= len(known):
         return ()
     if len({shape[0] for shape in known}) == 1:
@@ -39,8 +41,3 @@ def batch_note(shapes: Iterable[Sequence[int]], batch_size: int, path: Path, mus
         f"{path.name}: batch size {batch_size} is assumed, although {n_without} of {len(known)} shapes have no axis of "
         "it",
     )
-
-
-def _has_batch_axis(shape: Sequence[int], batch_size: int) -> bool:
-    """True if samples may lie along the first axis, or along the second, behind that of a sequence."""
-    return shape[0] == batch_size or (len(shape) > 2 and shape[1] == batch_size)

@@ -44,28 +44,22 @@ _SUM = re.compile(r"\b(total|sum|overall|all|model)\b", re.IGNORECASE)
 _ROUNDED = 0.01
 """How far rounding may move a sum of times."""
 _WHAT = "a table of layers"
-Row = tuple[int, dict[str, str]]
-"""The number of a line, and its cells by column."""
+Line = tuple[int, list[str]]
+"""The number of a line, and its cells."""
 
 
 def read_layer_table(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
-    """The layers of a table.
-
-    Args:
-        path: the file.
-        details: there is no second file.
-        batch_size: of the layers, where the table has no column of that name; by default 1.
-
-    Raises:
-        BadInput: a column or a cell is missing or wrong; the message names the line.
-    """
+    """The layers of a table, which may have a column of batch sizes; else they are of `batch_size`, by default 1."""
     if details is not None:
         raise BadInput(f"a CSV table has all of its layers, got --profile-details {details} too; leave it out")
-    columns, rows = _rows(path)
+    columns, lines = _rows(path)
     if batch_size is not None and "batch_size" in columns:
         raise BadInput(f"{path} has batch sizes in a column, got {batch_size}={path}; give the file without a number")
     layers: dict[int, list[RecordedLayer]] = {}
-    for line, cells in rows:
+    for line, row in lines:
+        if len(row) != len(columns):
+            raise BadInput(f"{path}, line {line}: a row has {len(columns)} cells, got {len(row)}; correct it there")
+        cells = dict(zip(columns, row, strict=True))
         size = _batch_size(path, line, cells) if "batch_size" in columns else batch_size or 1
         earlier = layers.setdefault(size, [])
         bytes_before = earlier[-1].output_bytes if earlier else 0.0
@@ -75,8 +69,7 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
     return RecordedProfile(path.stem, {size: tuple(each) for size, each in layers.items()})
 
 
-def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
-    """The names of the columns, and the rows below them."""
+def _rows(path: Path) -> tuple[list[str], Iterator[Line]]:
     text = read_text(path, _WHAT)
     separator = separator_of(text, path)
     reader = csv.reader(StringIO(text, newline=""), delimiter=separator, strict=True)
@@ -94,10 +87,10 @@ def _rows(path: Path) -> tuple[list[str], Iterator[Row]]:
                 f"{path}, line {line}: columns are {', '.join(_COLUMNS)}, once each, got {name[:40]!r}; rename it, or "
                 "leave it out"
             )
-    return columns, _cells(path, columns, lines)
+    return columns, lines
 
 
-def _lines(path: Path, reader: csv._reader, *, decimal_comma: bool) -> Iterator[tuple[int, list[str]]]:  # type: ignore[name-defined]
+def _lines(path: Path, reader: csv._reader, *, decimal_comma: bool) -> Iterator[Line]:  # type: ignore[name-defined]
     """The lines that are not empty; in numbers, decimal commas become points."""
     try:
         for row in reader:
@@ -108,13 +101,6 @@ def _lines(path: Path, reader: csv._reader, *, decimal_comma: bool) -> Iterator[
                 yield reader.line_num, cells
     except csv.Error as error:
         raise BadInput(f"{path}, line {reader.line_num}: {_WHAT} is CSV, {error}; correct it there") from error
-
-
-def _cells(path: Path, columns: list[str], lines: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
-    for line, cells in lines:
-        if len(cells) != len(columns):
-            raise BadInput(f"{path}, line {line}: a row has {len(columns)} cells, got {len(cells)}; correct it there")
-        yield line, dict(zip(columns, cells, strict=True))
 
 
 def _batch_size(path: Path, line: int, cells: Mapping[str, str]) -> int:

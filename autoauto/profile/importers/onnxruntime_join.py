@@ -29,7 +29,6 @@ from autoauto.profile.importers.recorded import Layers, RecordedLayer, RecordedP
 from autoauto.profile.liveness import carried, first_read_bytes
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import LayerGraph, Tensor
-from autoauto.records.units import Precision
 
 MAX_UNNAMED = 0.5
 """Maximum share of the time of nodes that are recognised by their neighbours only."""
@@ -39,48 +38,27 @@ _PRODUCTS = frozenset({"Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "LST
 _ADDED = re.compile(r"^fused |(_nchwc|_token_\d+)$")
 
 
-class JoinedNodes(NamedTuple):
-    """The layers of a model with the costs of a profile, and the batch size at which it was taken."""
-
-    batch_size: int
-    layers: Layers
-
-
 class _Match(NamedTuple):
-    """A node of the profile, and the layer that it belongs to.
-
-    Attributes:
-        node: of the profile.
-        layer: its layer; None where its name does not say.
-        tensor: the first activation that it writes, if the file has the very node.
-    """
+    """A node of the profile, and the layer that it belongs to."""
 
     node: NodeRecord
-    layer: int | None = None
-    tensor: Tensor | None = None
+    layer: int | None = None  # None where its name does not say
+    tensor: Tensor | None = None  # the first activation that it writes, if the file has the very node
 
 
 def join_model(
-    graph: LayerGraph,
-    file_nodes: Sequence[FileNode],
-    nodes: Sequence[NodeRecord],
-    precision: Precision,
-    batch_size: int | None,
-    where: str,
-) -> JoinedNodes:
+    file: ProfiledFile, nodes: Sequence[NodeRecord], batch_size: int | None, where: str
+) -> tuple[int, Layers]:
     """The layers of a model with the times of the nodes of a profile; sizes and last uses are those of the model.
 
-    Args:
-        graph, file_nodes: the model, and all nodes of its file in order.
-        nodes: of the profile, in the order in which they ran.
-        precision: of the file.
-        batch_size: of the profile; None is that which the shapes in it have.
-        where: the start of every error.
+    The nodes of the profile are in the order in which they ran. Without a `batch_size` it is that of the shapes in it,
+    and is returned with the layers. `where` is the start of every error.
 
     Raises:
         BadInput: the profile is one of another model or batch size, or the optimiser left too few nodes of the file.
     """
-    matches = _matches(graph, file_nodes, nodes)
+    graph = file.graph
+    matches = _matches(graph, file.nodes, nodes)
     size = _batch_size(graph, matches, batch_size, where)
     _check_known(graph, matches, where)
     layer_of = _positions(graph, matches, size)
@@ -90,7 +68,7 @@ def join_model(
     for match, layer in zip(matches, layer_of, strict=True):
         seconds[layer] += match.node.seconds
         allocated[layer] = max(allocated[layer], match.node.temporary_bytes)
-    return JoinedNodes(size, _layers(graph, size, precision, seconds, allocated, _tied(graph, set(layer_of))))
+    return size, _layers(file, size, seconds, allocated, _tied(graph, set(layer_of)))
 
 
 def _matches(graph: LayerGraph, file_nodes: Sequence[FileNode], nodes: Sequence[NodeRecord]) -> list[_Match]:
@@ -99,7 +77,11 @@ def _matches(graph: LayerGraph, file_nodes: Sequence[FileNode], nodes: Sequence[
     by_name = {node.name: node for node in file_nodes if node.name}
     matches = []
     for node in nodes:
-        file_node = by_name.get(node.name) or _without_name(node, file_nodes)
+        file_node = by_name.get(node.name)
+        if file_node is None and node.position < len(file_nodes):
+            at_position = file_nodes[node.position]
+            if not at_position.name and at_position.op == node.op:
+                file_node = at_position
         if file_node is None:
             matches.append(_Match(node, _layer_by_name(node, activations, by_name)))
             continue
@@ -117,14 +99,6 @@ def _layer_by_name(node: NodeRecord, activations: Mapping[str, Tensor], by_name:
             if output in activations:
                 return activations[output].producer
     return None
-
-
-def _without_name(node: NodeRecord, file_nodes: Sequence[FileNode]) -> FileNode | None:
-    """The node of the file at the index of a node, where it has no name and the same operator."""
-    if node.position >= len(file_nodes):
-        return None
-    file_node = file_nodes[node.position]
-    return file_node if not file_node.name and file_node.op == node.op else None
 
 
 def bases(name: str) -> Iterator[str]:
@@ -147,7 +121,11 @@ def _batch_size(graph: LayerGraph, matches: Sequence[_Match], given: int | None,
     for node, _, tensor in matches:
         if tensor is None or node.output_shape is None:
             continue
-        own = _size_of(tensor, node.output_shape)
+        # The batch size at which the tensor has this shape; None where it never has.
+        axis, shape = tensor.batch_axis, node.output_shape
+        own: int | None = 1 if axis is None or axis >= len(shape) else shape[axis] // max(tensor.shape[axis], 1)
+        if not own or tensor.shape_at(own) != shape:
+            own = None
         has_batch = tensor.batch_axis is not None  # else its shape fits any batch size
         if own is None or (has_batch and size is not None and own != size):
             expected = list(tensor.shape_at(size or 1))
@@ -160,15 +138,7 @@ def _batch_size(graph: LayerGraph, matches: Sequence[_Match], given: int | None,
     return size or 1
 
 
-def _size_of(tensor: Tensor, shape: tuple[int, ...]) -> int | None:
-    """The batch size at which a tensor has a shape; None where it never has."""
-    axis = tensor.batch_axis
-    size = 1 if axis is None or axis >= len(shape) else shape[axis] // max(tensor.shape[axis], 1)
-    return size if size >= 1 and tensor.shape_at(size) == shape else None
-
-
 def _check_known(graph: LayerGraph, matches: Sequence[_Match], where: str) -> None:
-    """Refuse a profile of which the file knows too little."""
     total_s = sum(match.node.seconds for match in matches)
     unnamed = [match.node for match in matches if match.layer is None]
     foreign = [node for node in unnamed if node.op in _PRODUCTS]
@@ -212,7 +182,6 @@ def _positions(graph: LayerGraph, matches: Sequence[_Match], size: int) -> list[
 
 
 def _writes(graph: LayerGraph, layer: int, node: NodeRecord, size: int) -> bool:
-    """True if a layer has an output with the shape of the first output of a node."""
     return any(graph.tensors[output].shape_at(size) == node.output_shape for output in graph.layers[layer].outputs)
 
 
@@ -220,7 +189,11 @@ def _check_products(graph: LayerGraph, matches: Sequence[_Match], layer_of: Sequ
     """Refuse a profile without a product of the file, unless the optimiser made it part of another node."""
     n_covered = defaultdict[int, float](float)  # by layer, how many products its nodes may compute
     for match, position in zip(matches, layer_of, strict=True):
-        n_covered[position] += _n_products(match.node.op, in_file=match.tensor is not None)
+        op = match.node.op
+        if match.tensor is not None:  # the very node of the file
+            n_covered[position] += op in _PRODUCTS
+        else:  # attention has several products
+            n_covered[position] += inf if "Attention" in op else has_product(op)
     n_missing = 0  # products since the last layer with a node: the next one with a node must have computed them
     for index, layer in enumerate(graph.layers):
         is_product = layer.op in _PRODUCTS
@@ -234,13 +207,6 @@ def _check_products(graph: LayerGraph, matches: Sequence[_Match], layer_of: Sequ
             f"{where} is of another model: it has too few products before {layer.name!r:.80} of {graph.name}; give the "
             "file that was profiled, or profile with graph_optimization_level = ORT_ENABLE_BASIC"
         )
-
-
-def _n_products(op: str, *, in_file: bool) -> float:
-    """The maximum number of products of the file that a node may compute: attention has several."""
-    if in_file:
-        return float(op in _PRODUCTS)
-    return inf if "Attention" in op else float(has_product(op))
 
 
 def has_product(op: str) -> bool:
@@ -280,14 +246,10 @@ def _tied(graph: LayerGraph, with_node: set[int]) -> list[str | None]:
 
 
 def _layers(
-    graph: LayerGraph,
-    size: int,
-    precision: Precision,
-    seconds: Sequence[float],
-    allocated: Sequence[int],
-    tied: Sequence[str | None],
+    file: ProfiledFile, size: int, seconds: Sequence[float], allocated: Sequence[int], tied: Sequence[str | None]
 ) -> Layers:
     """The layers with their costs; a weight that several read is that of the first, since all share a stage."""
+    graph, precision = file.graph, file.precision
     alive = carried(graph, size, precision)
     weight_bytes = first_read_bytes(graph, precision)
     layers = []
@@ -311,16 +273,14 @@ def _layers(
     return tuple(layers)
 
 
-def _read(path: Path, memory: Path | None, batch_size: int | None) -> RecordedProfile:
-    """Read the nodes of a profile as layers in a row."""
-    return line_of_nodes(path, read_onnxruntime(path, memory), batch_size)
-
-
 def _join(path: Path, memory: Path | None, batch_size: int | None, file: ProfiledFile) -> RecordedProfile:
-    """Read the nodes of a profile, and join them to the layers of the file."""
     records = read_onnxruntime(path, memory)
-    size, layers = join_model(file.graph, file.nodes, records.nodes, file.precision, batch_size, str(path))
+    size, layers = join_model(file, records.nodes, batch_size, str(path))
     return RecordedProfile(file.graph.name, {size: layers}, records.notes)
 
 
-IMPORTER = Importer("onnxruntime", _read, _join)
+IMPORTER = Importer(
+    "onnxruntime",
+    lambda path, memory, batch_size: line_of_nodes(path, read_onnxruntime(path, memory), batch_size),
+    _join,
+)

@@ -60,28 +60,17 @@ class _OrtNode(Struct):
 
 
 class NodeRecord(NamedTuple):
-    """A node that ONNX Runtime ran.
+    """A node that ONNX Runtime ran; a product whose weights are `packed` lacks their bytes."""
 
-    Attributes:
-        name: by which the optimised model has it.
-        op: its operator.
-        position: where it stands in the file, if it is a node of the file.
-        seconds: the median over runs.
-        parameter_bytes, input_bytes, output_bytes: of its constants, other inputs and outputs.
-        temporary_bytes: what it allocates for itself; 0 where this was not recorded.
-        output_shape: of its first output; None where there is none.
-        packed: whether it is a product whose weights ONNX Runtime packed, so that the profile lacks their bytes.
-    """
-
-    name: str
+    name: str  # by which the optimised model has it
     op: str
-    position: int
-    seconds: float
+    position: int  # where it stands in the file, if it is a node of the file
+    seconds: float  # the median over runs
     parameter_bytes: int
-    input_bytes: int
+    input_bytes: int  # without parameters
     output_bytes: int
-    temporary_bytes: int
-    output_shape: tuple[int, ...] | None
+    temporary_bytes: int  # what it allocates for itself; 0 where this was not recorded
+    output_shape: tuple[int, ...] | None  # of its first output; None where there is none
     packed: bool = False
 
 
@@ -93,8 +82,6 @@ class NodeRecords(NamedTuple):
 
 
 class _Ran(NamedTuple):
-    """One event of a node."""
-
     name: str
     start_us: float
     seconds: float
@@ -118,9 +105,7 @@ _NodesOfRun = Counter[tuple[str, str | int]]
 def read_onnxruntime(path: Path, memory: Path | None = None) -> NodeRecords:
     """The nodes of a profile with their median times, the first of several runs left out: it warms up.
 
-    Args:
-        path: the JSON file of the profile.
-        memory: the CSV file with the memory of nodes; None where there is none.
+    `memory` is the CSV file with the memory of nodes.
 
     Raises:
         BadInput: a file is no such file, or has no complete run; the message has the place in it.
@@ -176,7 +161,13 @@ def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> R
         boundary_bytes.append(node.output_bytes)
     notes = [
         *records.notes,
-        *_batch_note(path, records.nodes, batch_size or 1),
+        *batch_note(
+            (node.output_shape for node in records.nodes if node.output_shape is not None),
+            batch_size or 1,
+            path,
+            "a node must write an axis of the batch size",
+            " of the first; give the ONNX file, or the batch size at which it ran: --profile B=FILE",
+        ),
         f"{path.name}: without MODEL the nodes are a line: a stage passes on what its last node writes; give the ONNX "
         "file",
     ]
@@ -186,17 +177,6 @@ def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> R
             f"{path.name}: it lacks the packed weights of {n_packed} nodes, which count as 0 bytes; give the ONNX file"
         )
     return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundary_bytes)}, tuple(notes))
-
-
-def _batch_note(path: Path, nodes: Sequence[NodeRecord], batch_size: int) -> tuple[str, ...]:
-    """Refuse a batch size that the outputs contradict; a note where they leave it open."""
-    return batch_note(
-        (node.output_shape for node in nodes if node.output_shape is not None),
-        batch_size,
-        path,
-        "a node must write an axis of the batch size",
-        " of the first; give the ONNX file, or the batch size at which it ran: --profile B=FILE",
-    )
 
 
 def _nodes(path: Path, events: Sequence[_OrtEvent]) -> Iterator[_Ran]:
@@ -253,7 +233,6 @@ def _notes_on_incomplete(path: Path, nodes_of_runs: Sequence[_NodesOfRun], compl
 
 
 def _seconds_by_node(run: Sequence[_Ran]) -> dict[tuple[str, str | int], float]:
-    """The time of every node in one run; a node may run several times."""
     seconds = defaultdict[tuple[str, str | int], list[float]](list)
     for each in run:
         seconds[each.identity].append(each.seconds)
@@ -280,7 +259,6 @@ def _check_one_size(path: Path, runs: Sequence[Sequence[_Ran]]) -> None:
 
 
 def _first_shape(node: _OrtNode) -> str:
-    """The shape of the first output of a node, for a message."""
     if not node.output_type_shape:
         return "none"
     return str(next(iter(node.output_type_shape[0].values()), []))
@@ -291,34 +269,23 @@ def _record(path: Path, number: int, each: _Ran, seconds: float, allocated_bytes
     node = each.node
     where = f"{path}: node {each.name!r:.80}"
     shapes = [tuple(sizes) for shape in node.output_type_shape for sizes in shape.values()]
+    is_product = "MatMul" in node.op_name or "Gemm" in node.op_name
+    # Older profiles have no index of a node in the file; its number in the run stands for it.
+    index = str(node.node_index)
+    has_index = index.isascii() and index.isdecimal() and len(index) < 16
     return NodeRecord(
         name=each.name,
         op=node.op_name,
-        position=_position(node.node_index, number),
+        position=int(index) if has_index else number,
         seconds=number_in(seconds, f"{where}: dur", MAX_S),
-        parameter_bytes=_whole(node.parameter_size, f"{where}: parameter_size"),
-        input_bytes=_whole(node.activation_size, f"{where}: activation_size"),
-        output_bytes=_whole(node.output_size, f"{where}: output_size"),
+        parameter_bytes=int(number_in(node.parameter_size, f"{where}: parameter_size")),
+        input_bytes=int(number_in(node.activation_size, f"{where}: activation_size")),
+        output_bytes=int(number_in(node.output_size, f"{where}: output_size")),
         temporary_bytes=allocated_bytes,
         output_shape=shapes[0] if shapes else None,
-        packed=_is_packed(node),
+        # Neither inputs nor parameters have the second factor of a product whose weights are packed.
+        packed=is_product and str(node.parameter_size) == "0" and len(node.input_type_shape) == 1,
     )
-
-
-def _is_packed(node: _OrtNode) -> bool:
-    """True if the weights of a product are packed: neither inputs nor parameters have its second factor then."""
-    is_product = "MatMul" in node.op_name or "Gemm" in node.op_name
-    return is_product and str(node.parameter_size) == "0" and len(node.input_type_shape) == 1
-
-
-def _position(index: str | int, number: int) -> int:
-    """The index of a node in the file; older profiles have none, where its `number` in the run stands for it."""
-    text = str(index)
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else number
-
-
-def _whole(given: str | int, where: str) -> int:
-    return int(number_in(given, where))
 
 
 def _allocated_bytes(path: Path) -> dict[str, int]:

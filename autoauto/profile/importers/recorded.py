@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from autoauto.records.costs.options import CompileOptions, PlainSession
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, LayerProfile, ModelProfile, ProgramStep
@@ -142,10 +142,6 @@ class RecordedProfile:
     def at(self, batch_size: int, kind: str | None = None) -> Layers:
         """The layers at a batch size; between two that were recorded every number is interpolated linearly.
 
-        Args:
-            batch_size: of a micro-batch.
-            kind: of the devices that the profile is of, for the message.
-
         Raises:
             BadInput: the batch size is below the smallest that was recorded, or above the largest.
         """
@@ -195,11 +191,7 @@ def with_boundaries(layers: Sequence[RecordedLayer], boundary_bytes: Sequence[fl
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file.
-
-    Raises:
-        BadInput: it cannot be read, or is no UTF-8; the message calls it `what`.
-    """
+    """The text of a file, which messages call `what`."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -210,9 +202,6 @@ def read_text(path: Path, what: str) -> str:
 
 def number_in(given: str | float, where: str, most: float = MAX_NUMBER) -> float:
     """A number of a file, from 0 to `most`; `where` is the start of the error.
-
-    Raises:
-        BadInput: it is no such number.
 
     >>> number_in("1.5", "file, line 2: forward_s")
     1.5
@@ -235,21 +224,12 @@ def _whole(n_bytes: float) -> int:
 
 
 def _between(low: RecordedLayer, high: RecordedLayer, share: float) -> RecordedLayer:
-    def middle(first: float, second: float) -> float:
-        return first + (second - first) * share
-
-    return RecordedLayer(
-        name=low.name,
-        forward_s=middle(low.forward_s, high.forward_s),
-        backward_s=middle(low.backward_s, high.backward_s),
-        parameter_bytes=middle(low.parameter_bytes, high.parameter_bytes),
-        activation_bytes=middle(low.activation_bytes, high.activation_bytes),
-        temporary_bytes=middle(low.temporary_bytes, high.temporary_bytes),
-        carried_bytes=middle(low.carried_bytes, high.carried_bytes),
-        input_bytes=middle(low.input_bytes, high.input_bytes),
-        output_bytes=middle(low.output_bytes, high.output_bytes),
-        tied=low.tied or high.tied,
-    )
+    numbers: dict[str, Any] = {}
+    for name in RecordedLayer._fields:
+        if name not in ("name", "tied"):
+            first, second = getattr(low, name), getattr(high, name)
+            numbers[name] = first + (second - first) * share
+    return low._replace(**numbers, tied=low.tied or high.tied)
 
 
 def _check_weights(profile: RecordedProfile, low: int, high: int) -> None:
@@ -311,20 +291,6 @@ def _listed(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
-def _check_line(cluster: Cluster) -> None:
-    """Refuse devices in a given order that are not alike.
-
-    Raises:
-        BadInput: their names or clocks differ.
-    """
-    unlike = dict.fromkeys(f"{device.name} of {device.clock_hz:g} Hz" for device in cluster.devices)
-    if not cluster.kinds and len(unlike) > 1:
-        raise BadInput(
-            f"a profile is of one kind of device, {cluster.name} lists {_listed(unlike)}, and nothing says how fast "
-            "each runs the layers; write them as [[kinds]], with a speed each or a --profile KIND:B=FILE for each"
-        )
-
-
 _MAX_SIZES = 128
 
 
@@ -376,9 +342,6 @@ class ProfileTarget:
 
         Where all devices are alike there is one profile. Unlike devices are `Cluster.kinds` and have a profile each, or
         a speed by which the times of the one profile are divided: 1 where another kind has one.
-
-        Raises:
-            BadInput: nothing says how fast some of the devices run the layers.
         """
         names = tuple(dict.fromkeys(device.name for device in cluster.devices))
         if wrong := [kind for kind in self.of_kinds if kind not in names]:
@@ -386,7 +349,13 @@ class ProfileTarget:
                 f"--profile {wrong[0]}:B=FILE must name devices of the cluster, {cluster.name} has {_listed(names)}; "
                 "correct it, or leave it out"
             )
-        _check_line(cluster)
+        unlike = dict.fromkeys(f"{device.name} of {device.clock_hz:g} Hz" for device in cluster.devices)
+        if not cluster.kinds and len(unlike) > 1:  # in an order that was given
+            raise BadInput(
+                f"a profile is of one kind of device, {cluster.name} lists {_listed(unlike)}, and nothing says how "
+                "fast each runs the layers; write them as [[kinds]], with a speed each or a --profile KIND:B=FILE for "
+                "each"
+            )
         speeds = {kind.device.name: kind.speed for kind in cluster.kinds if kind.speed is not None}
         if not self.of_kinds:
             return self._with_speeds(cluster.name, names, speeds)
@@ -402,7 +371,6 @@ class ProfileTarget:
         return self
 
     def _with_speeds(self, cluster: str, names: Sequence[str], speeds: Mapping[str, float]) -> ProfileTarget:
-        """The one profile with its times divided by the speed of each kind of devices, where they have one."""
         if len(names) > 1 and not speeds:
             raise BadInput(
                 f"a profile is of one kind of device, {cluster} has {_listed(names)}, and nothing says how fast "
@@ -436,11 +404,6 @@ class ProfileTarget:
         notes: dict[str, None] = {}
         for profile in self._profiles:
             notes |= dict.fromkeys(profile.notes)
-        return (*notes, self._read)
-
-    @property
-    def _read(self) -> str:
-        """A sentence on what was read."""
         sizes = self.recorded.batch_sizes
         n_layers = len(self.recorded.layers_at[sizes[0]])
         count = f"{n_layers} layer{'s' if n_layers > 1 else ''}"
@@ -449,7 +412,7 @@ class ProfileTarget:
         if len(set(sizes_of.values())) > 1:
             at = _listed(f"{_listed(sizes)} of {kind}" for kind, sizes in sizes_of.items())
         between = "; between them it is interpolated" if len(self._batch_sizes) > 1 else ""
-        return f"all numbers are estimated from a profile of {count} at batch size {at}{between}"
+        return (*notes, f"all numbers are estimated from a profile of {count} at batch size {at}{between}")
 
     @property
     def version(self) -> str:
@@ -469,11 +432,7 @@ class ProfileTarget:
         return kind, device.clock_hz, options.batch_size, options.training
 
     def profile(self, graph: LayerGraph, device: Device, options: CompileOptions) -> ModelProfile:
-        """The profile at the batch size of `options`, in cycles of `device`.
-
-        Raises:
-            BadInput: the batch size is outside those that were recorded, or training without a backward pass.
-        """
+        """The profile at the batch size of `options`, in cycles of `device`."""
         if options.training and not self.recorded.trains:
             raise BadInput(f"{self.recorded.name} has no times of a backward pass, got --mode training; leave it out")
         if self.of_kinds:
@@ -491,11 +450,7 @@ class ProfileTarget:
         )
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """The sum of the layers; each needs its temporary memory and what the range has stashed before it.
-
-        Raises:
-            BadInput: as `profile`.
-        """
+        """The sum of the layers; each needs its temporary memory and what the range has stashed before it."""
         profile = self.profile(graph, device, options)
         names, part = profile.names[slice(*layers)], profile.layers[slice(*layers)]
         steps: list[ProgramStep] = []

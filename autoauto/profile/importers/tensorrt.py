@@ -78,10 +78,7 @@ class _TrtEngine(Struct):
 def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
     """The layers of an engine in the order of their execution; a stage passes on the tensors that later ones read.
 
-    Args:
-        path: what --exportProfile wrote.
-        details: what --exportLayerInfo wrote for the same engine.
-        batch_size: at which the engine ran; by default 1.
+    Of one engine --exportProfile wrote `path`, and --exportLayerInfo `details`; it ran at `batch_size`, by default 1.
 
     Raises:
         BadInput: a file is missing or of another form, they are of different engines, or one contradicts itself.
@@ -116,7 +113,6 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
 
 
 def _batch_note(layers: Sequence[_TrtLayer], batch_size: int, details: Path) -> tuple[str, ...]:
-    """Refuse a batch size that the tensors of an engine contradict; a note where they leave it open."""
     writers = _writers(layers)
     inputs: dict[str, list[int]] = {}
     others: dict[str, list[int]] = {}
@@ -214,7 +210,6 @@ def _of_layers(
 
 
 def _seconds(path: Path) -> dict[str, list[float]]:
-    """The times of the layers of every name."""
     entries = from_plain(list[_TrtTime], read_json(path), str(path))
     count = next((entry.count for entry in entries if entry.count), None)
     seconds: dict[str, list[float]] = {}
@@ -242,24 +237,19 @@ def _seconds(path: Path) -> dict[str, list[float]]:
                 f"{where}: a median of times is at most twice their mean, got {milliseconds:g} ms and {mean_ms:g} ms; "
                 "which is it?"
             )
-        if entry.average_ms is not None and share_ms is not None and _are_apart(entry.average_ms, share_ms):
-            raise BadInput(
-                f"{where}: averageMs must be timeMs divided by the count, got {entry.average_ms:g} ms and "
-                f"{entry.time_ms:g} / {count} = {share_ms:g} ms; which is it?"
-            )
+        if entry.average_ms is not None and share_ms is not None:
+            low_ms, high_ms = sorted((entry.average_ms, share_ms))
+            if high_ms > _MOST_TIMES_MEAN * low_ms + _ROUNDED_MS:  # further apart than rounding makes them
+                raise BadInput(
+                    f"{where}: averageMs must be timeMs divided by the count, got {entry.average_ms:g} ms and "
+                    f"{entry.time_ms:g} / {count} = {share_ms:g} ms; which is it?"
+                )
         time_s = number_in(milliseconds / 1e3, f"{where}: the time of a layer in seconds", MAX_S)
         seconds.setdefault(entry.name, []).append(time_s)
     return seconds
 
 
-def _are_apart(first_ms: float, second_ms: float) -> bool:
-    """True if two figures of one mean are further apart than rounding makes them."""
-    low, high = sorted((first_ms, second_ms))
-    return high > _MOST_TIMES_MEAN * low + _ROUNDED_MS
-
-
 def _layers(path: Path) -> list[_TrtLayer]:
-    """The layers of an engine with their tensors."""
     plain = from_plain(_TrtEngine, read_json(path), str(path)).layers
     if any(isinstance(layer, str) for layer in plain):
         raise BadInput(f"{path} has names of layers only; build the engine with --profilingVerbosity=detailed")
@@ -276,7 +266,9 @@ def _boundary_bytes(layers: Sequence[_TrtLayer], where: str) -> list[float]:
     read: dict[str, int] = {}
     for index, layer in enumerate(layers):
         for tensor in (*layer.inputs, *layer.outputs):
-            sizes[tensor.name] = _n_bytes(tensor, f"{where} {layer.name!r:.80}")
+            here = f"{where} {layer.name!r:.80}"
+            n_bytes = min(prod(tensor.dimensions), 2 * MAX_NUMBER) * _bits(tensor.format, here) / 8
+            sizes[tensor.name] = number_in(n_bytes, f"{here}: bytes of tensor {tensor.name!r:.80}", MAX_NUMBER)
         for tensor in layer.inputs:
             read[tensor.name] = index
         for tensor in layer.outputs:
@@ -292,17 +284,7 @@ def _boundary_bytes(layers: Sequence[_TrtLayer], where: str) -> list[float]:
     return list(accumulate(changes[:-1]))
 
 
-def _n_bytes(tensor: _TrtTensor, where: str) -> float:
-    n_bytes = min(prod(tensor.dimensions), 2 * MAX_NUMBER) * _bits(tensor.format, where) / 8
-    return number_in(n_bytes, f"{where}: bytes of tensor {tensor.name!r:.80}", MAX_NUMBER)
-
-
 def _bits(text: str, where: str) -> int:
-    """Bits of an element by the text of its format.
-
-    >>> _bits("Channel major FP16 format where channel % 8 == 0", ""), _bits("Row major linear FP32", "")
-    (16, 32)
-    """
     for pattern, bits in _BITS:
         if re.search(rf"(?<![A-Za-z0-9])(?:{pattern})", text):
             return bits

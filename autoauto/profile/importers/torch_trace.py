@@ -84,11 +84,8 @@ class _Inputs(Struct):
     kinds: list[str] = field(name="Input type", default_factory=list)
 
 
-class _ReadTensor(NamedTuple):
-    """A tensor that an operator reads: its shape, and the type of its elements as C++ names it."""
-
-    shape: list[int]
-    kind: str
+_ReadTensor = tuple[list[int], str]
+"""The shape of a tensor that an operator reads, and the type of its elements as C++ names it."""
 
 
 class _Allocation(Struct):
@@ -213,7 +210,6 @@ def _check_one_size(trace: _Trace, name: str, blocks: Events) -> None:
 
 
 def _blocks(path: Path, events: Events) -> dict[str, list[_TorchEvent]]:
-    """The runs of every block, by name, in the order in which the blocks first ran."""
     blocks: dict[str, list[_TorchEvent]] = {}
     for event in _levels(events)[-1].outer:
         blocks.setdefault(event.name, []).append(event)
@@ -231,23 +227,15 @@ def _blocks(path: Path, events: Events) -> dict[str, list[_TorchEvent]]:
 
 @dataclass(frozen=True, slots=True)
 class _Trace:
-    """The events of a trace, by what they are; all ascending by time.
-
-    Attributes:
-        path: of the file.
-        events: all.
-        operators, gradients, allocations: of every thread.
-        kernels: seconds of the kernels that were launched, by the time of their launch, of every thread.
-        arrows: where the arrows of every thread begin, each with the thread and the time of its end.
-    """
+    """The events of a trace, by what they are and by thread; all ascending by time."""
 
     path: Path
     events: Events
     operators: Mapping[str, Events]
     gradients: Mapping[str, Events]
     allocations: Mapping[str, Events]
-    kernels: Mapping[str, Sequence[tuple[float, float]]]
-    arrows: Mapping[str, Sequence[tuple[float, str, float]]]
+    kernels: Mapping[str, Sequence[tuple[float, float]]]  # times of launches, seconds of what was launched
+    arrows: Mapping[str, Sequence[tuple[float, str, float]]]  # times where they begin, threads and times of their ends
 
     @staticmethod
     def of(path: Path, events: list[_TorchEvent]) -> _Trace:
@@ -307,7 +295,6 @@ class _Trace:
         return sum(seconds for _, seconds in launched[start:stop])
 
     def _gradients(self, block: _TorchEvent) -> list[_TorchEvent]:
-        """The backward pass of one run of a block."""
         starts = self.arrows.get(str(block.tid), ())
         first, last = bisect_left(starts, block.ts, key=_first), bisect_right(starts, block.stop, key=_first)
         chosen: dict[int, _TorchEvent] = {}
@@ -325,7 +312,6 @@ class _Trace:
         return list(chosen.values())
 
     def _accumulated(self, gradient: _TorchEvent) -> int:
-        """Bytes of the parameters to whose gradients an event adds."""
         inside = _within(self.operators.get(str(gradient.tid), ()), gradient.ts, gradient.stop)
         return sum(self._first_tensor([event]) for event in inside if event.name == _ACCUMULATES)
 
@@ -348,27 +334,22 @@ class _Trace:
             # The first tensor of an embedding is its weight, the second has the indices of the samples.
             first = next(islice(tensors, "embedding" in event.name, None), None)
             if first is not None:
-                return first.shape
+                return first[0]
         return []
 
     def _first_tensor(self, events: Iterable[_TorchEvent]) -> int:
-        """Bytes of the first tensor that one of these operators reads; 0 if there is none."""
         for event in events:
-            first = next(self._tensors(event), None)
-            if first is not None:
-                return min(prod(first.shape), MAX_NUMBER) * _BYTES[first.kind]
+            for shape, kind in self._tensors(event):
+                return min(prod(shape), MAX_NUMBER) * _BYTES[kind]
         return 0
 
     def _tensors(self, event: _TorchEvent) -> Iterator[_ReadTensor]:
-        """The tensors that an operator reads; those in lists are left out."""
         inputs = from_plain(_Inputs, event.args, f"{self.path}: {event.name!r:.80}")
         if not inputs.kinds:
             raise BadInput(f"{self.path}: sizes need shapes, got none; profile with record_shapes=True")
         for shape, kind in zip(inputs.shapes, inputs.kinds, strict=False):
             if shape and kind in _BYTES:
-                yield _ReadTensor(
-                    from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"), kind
-                )
+                yield from_plain(list[Whole], shape, f"{self.path}: Input Dims of {event.name!r:.80}"), kind
 
 
 def _by_thread(events: Iterable[_TorchEvent]) -> dict[str, Events]:
@@ -398,7 +379,6 @@ def _kernels(events: Events) -> dict[str, list[tuple[float, float]]]:
 
 
 def _arrows(events: Events) -> dict[str, list[tuple[float, str, float]]]:
-    """The arrows from forward to backward operators, by the thread in which they begin."""
     ends = {str(event.id): event for event in events if event.cat == "fwdbwd" and event.ph == "f"}
     arrows: dict[str, list[tuple[float, str, float]]] = defaultdict(list)
     for event in events:

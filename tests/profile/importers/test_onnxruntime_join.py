@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from autoauto.profile.importers.importer import FileNode, ProfiledFile
-from autoauto.profile.importers.onnxruntime_join import IMPORTER, JoinedNodes, join_model
+from autoauto.profile.importers.onnxruntime_join import IMPORTER, join_model
 from autoauto.profile.importers.onnxruntime_trace import NodeRecord
+from autoauto.profile.importers.recorded import Layers
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Layer, LayerGraph, Tensor
 from autoauto.records.units import Precision
@@ -57,8 +58,8 @@ RAN = (
 )
 
 
-def join(nodes: Sequence[NodeRecord], batch_size: int | None = None, graph: LayerGraph = GRAPH) -> JoinedNodes:
-    return join_model(graph, FILE, nodes, Precision.FP32, batch_size, "p.json")
+def join(nodes: Sequence[NodeRecord], batch_size: int | None = None, graph: LayerGraph = GRAPH) -> tuple[int, Layers]:
+    return join_model(ProfiledFile(graph, FILE, Precision.FP32), nodes, batch_size, "p.json")
 
 
 def test_every_node_has_its_layer_and_the_shapes_say_the_batch_size() -> None:
@@ -116,8 +117,8 @@ def test_another_batch_size_or_shape_is_refused(nodes: Sequence[NodeRecord], giv
 
 def test_a_given_batch_size_holds_where_no_node_of_the_file_has_a_shape() -> None:
     shapeless = [node._replace(output_shape=None) for node in RAN]
-    assert join(shapeless, 7).batch_size == 7
-    assert join(shapeless).batch_size == 1
+    assert join(shapeless, 7)[0] == 7
+    assert join(shapeless)[0] == 1
 
 
 def test_a_node_with_another_operator_or_at_a_named_node_is_not_the_node_at_its_index() -> None:
@@ -132,7 +133,7 @@ def test_other_products_may_take_a_tenth_of_the_time(other_s: float, *, refused:
     """The nodes of the file take 10 ms, so a product beside them takes 10 % from 1.111 ms on."""
     nodes = (*RAN[:3], ran("other", "MatMul", other_s, 2, 3), *RAN[3:])
     if not refused:
-        assert sum(layer.forward_s for layer in join(nodes).layers) == pytest.approx(0.010 + other_s)
+        assert sum(layer.forward_s for layer in join(nodes)[1]) == pytest.approx(0.010 + other_s)
         return
     with pytest.raises(BadInput, match="has no nodes of these names, for example 'other'"):
         join(nodes)
@@ -143,7 +144,7 @@ def test_nodes_that_the_optimiser_made_may_take_half_of_the_time(norm_s: float, 
     """The others take 8 ms."""
     nodes = (*RAN[:3], RAN[3]._replace(seconds=norm_s), RAN[4])
     if share is None:
-        assert join(nodes).layers[3].forward_s == norm_s
+        assert join(nodes)[1][3].forward_s == norm_s
         return
     with pytest.raises(BadInput, match=f"nodes with {share} of the time are not in hand"):
         join(nodes)
@@ -179,7 +180,8 @@ def test_a_node_without_a_known_name_is_the_last_between_its_neighbours_that_wri
         ran(name, "Relu" if name == "?" else "MatMul", s, 1, 4) for name, s in zip(names, (4.0, 2.0, 1.0), strict=True)
     ]
     nodes = [node._replace(seconds=node.seconds / 1000) if node.name == "?" else node for node in nodes]
-    layers = join_model(graph, [FileNode(*row[:2], row[2:]) for row in ROW], nodes, Precision.FP32, None, "p").layers
+    file = ProfiledFile(graph, [FileNode(*row[:2], row[2:]) for row in ROW], Precision.FP32)
+    _, layers = join_model(file, nodes, None, "p")
     seconds = [0.0] * 6
     for node, layer in zip(nodes, expected, strict=True):
         seconds[layer] += node.seconds
@@ -212,21 +214,21 @@ def test_every_product_of_the_file_has_a_node_or_is_in_the_next_one(
     nodes: list[tuple[str, str]], lacks: str | None
 ) -> None:
     graph = chain(PRODUCTS, [4] * 5)
-    file_nodes = [FileNode(*row[:2], row[2:]) for row in PRODUCTS]
+    file = ProfiledFile(graph, [FileNode(*row[:2], row[2:]) for row in PRODUCTS], Precision.FP32)
     recorded = [ran(name, op, 0.0 if name == "other" else 1.0, 1, 4) for name, op in nodes]
     if lacks is None:
-        layers = join_model(graph, file_nodes, recorded, Precision.FP32, None, "p").layers
+        _, layers = join_model(file, recorded, None, "p")
         assert sum(layer.forward_s for layer in layers) == sum(node.seconds for node in recorded)
         return
     with pytest.raises(BadInput, match=f"it has too few products before '{lacks}' of hand"):
-        join_model(graph, file_nodes, recorded, Precision.FP32, None, "p")
+        join_model(file, recorded, None, "p")
 
 
 def test_layers_that_share_a_weight_share_a_stage_with_all_that_their_nodes_compute() -> None:
     """n0 and l4 share a weight; the node of n0's follower computes n0 as well."""
     first, *rest, last = GRAPH.layers
     graph = replace(GRAPH, layers=(replace(first, tied="w"), *rest, replace(last, tied="w")))
-    tied = [layer.tied for layer in join(RAN, graph=graph).layers]
+    tied = [layer.tied for layer in join(RAN, graph=graph)[1]]
     assert tied[0] is not None
     assert tied == [tied[0], tied[0], None, None, tied[0]]
 
@@ -246,7 +248,7 @@ def test_samples_along_an_axis_of_several_entries_count_once() -> None:
     """Each sample has 3 rows, so that 6 rows are two of them."""
     rows = GRAPH.tensors[5]._replace(shape=(3, 5))
     graph = replace(GRAPH, tensors=(*GRAPH.tensors[:5], rows, *GRAPH.tensors[6:]))
-    assert join((*RAN[:4], ran("renamed", "Gemm", 0.001, 6, 5, position=5)), graph=graph).batch_size == 2
+    assert join((*RAN[:4], ran("renamed", "Gemm", 0.001, 6, 5, position=5)), graph=graph)[0] == 2
     with pytest.raises(BadInput, match=r"has the output \[7, 5\], hand has \[3, 5\]"):
         join((*RAN[:4], ran("renamed", "Gemm", 0.001, 7, 5, position=5)), graph=graph)
 

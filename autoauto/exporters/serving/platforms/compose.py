@@ -74,7 +74,6 @@ def _service(process: ServedProcess, engine: Engine) -> dict[str, Any]:
 
 
 def _commands_check(scripts: Mapping[str, Command], services: Mapping[str, Any]) -> Check:
-    """Whether the services start the commands of the scripts, with as many GPUs."""
     started: dict[str, tuple[tuple[str, ...], int]] = {}
     for name, service in services.items():
         if name not in (ROUTER, FRONT):

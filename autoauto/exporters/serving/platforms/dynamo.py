@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from autoauto.engines.command import Command
 from autoauto.exporters.serving.files import TOKEN_SECRET, label
 from autoauto.exporters.serving.front import has_front, pod_sets, pool_front, role_of
-from autoauto.exporters.serving.launches import ServedProcess
 from autoauto.exporters.serving.platforms.kubernetes import starts_pods
 from autoauto.exporters.serving.platforms.platform import Platform, Started
 from autoauto.exporters.serving.replicas import FIRST_PORT
@@ -17,7 +14,6 @@ _OF_SERVERS = ("--host", "--port")
 
 
 def _graph(started: Started) -> dict[str, Any]:
-    """A DynamoGraphDeployment: a front, and a service for every kind of worker."""
     app, engine = label(started.model), started.engine
     sets, of_engine = pod_sets(app, started.processes), pool_front(engine).dynamo
     assert of_engine is not None
@@ -28,12 +24,21 @@ def _graph(started: Started) -> dict[str, Any]:
     }
     for number, each in enumerate(sets):
         role, command = role_of(each.process), engine.launcher.command(each.process.launch, FIRST_PORT)
-        words = _without(command.words[len(engine.launcher.syntax.program) :], _OF_SERVERS)
+        words: list[str] = []
+        given = command.words[len(engine.launcher.syntax.program) :]
+        for index, word in enumerate(given):
+            if word not in _OF_SERVERS and (index == 0 or given[index - 1] not in _OF_SERVERS):
+                words.append(word)
         if engine.launcher.syntax.takes_model:  # without an option, which the worker has for it
             words = ["--model", *words]
         if "--disaggregation-mode" not in words:
             words += ["--disaggregation-mode", role]
-        variables = [{"name": name, "value": value} for name, value in _variables(each.process, command).items()]
+        own = each.process.launch.pool
+        assert own is not None
+        variables: list[dict[str, str]] = []
+        for name, value in command.environment.items():
+            if value not in (own.address, str(own.port)):  # Dynamo sets these
+                variables.append({"name": name, "value": value})
         worker: dict[str, Any] = {
             "componentType": "worker",
             "subComponentType": role,
@@ -53,25 +58,7 @@ def _graph(started: Started) -> dict[str, Any]:
     }
 
 
-def _without(words: Sequence[str], options: Sequence[str]) -> list[str]:
-    """Words without some options and their values."""
-    left: list[str] = []
-    for index, word in enumerate(words):
-        if word not in options and (index == 0 or words[index - 1] not in options):
-            left.append(word)
-    return left
-
-
-def _variables(process: ServedProcess, command: Command) -> dict[str, str]:
-    """The variables of a process, without those with its own address and port: Dynamo sets these."""
-    own = process.launch.pool
-    assert own is not None
-    of_itself = (own.address, str(own.port))
-    return {name: value for name, value in command.environment.items() if value not in of_itself}
-
-
 def _starts(started: Started) -> bool:
-    """Two pools of an engine for which it has workers."""
     return has_front(started.processes) and starts_pods(started) and pool_front(started.engine).dynamo is not None
 
 

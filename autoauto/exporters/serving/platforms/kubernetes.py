@@ -50,7 +50,11 @@ def _documents(started: Started) -> list[dict[str, Any]]:
     documents = [_document("v1", "Service", app, spec={"selector": selector, "ports": ports})]
     claim = f"{app}-weights"
     if not folder_of(every[0]):
-        documents.append(_claim(claim, len(every), weight_bytes))
+        # A volume for the weights, which the first replica fetches and all replicas read.
+        access = "ReadWriteOnce" if len(every) == 1 else "ReadWriteMany"
+        size = f"{-(-weight_bytes * 5 // 4 // GIB) + 1}Gi"  # a quarter more, for what is beside the weights
+        volume = {"accessModes": [access], "resources": {"requests": {"storage": size}}}
+        documents.append(_document("v1", "PersistentVolumeClaim", claim, spec=volume))
     kinds = {each.part.kind for each in every}
     sets = pod_sets(app, every)
     for name, first, n_pods in sets:
@@ -80,7 +84,6 @@ def _documents(started: Started) -> list[dict[str, Any]]:
 
 
 def _front_documents(app: str, sets: Sequence[PodSet], engine: Engine) -> list[dict[str, Any]]:
-    """The front of two pools: a Deployment of one pod, and the file that it reads."""
     name, command = f"{app}-{FRONT}", front_in_kubernetes(sets, engine)
     container: dict[str, Any] = {
         "name": FRONT,
@@ -106,7 +109,6 @@ def _document(version: str, kind: str, name: str, **content: Any) -> dict[str, A
 
 
 def _pod(each: ServedProcess, engine: Engine, command: Command, name: str, claim: str) -> dict[str, Any]:
-    """One replica; which GPUs of a node it gets is the choice of Kubernetes."""
     volumes: list[dict[str, Any]] = [{"name": _SHARED_MEMORY["name"], "emptyDir": {"medium": "Memory"}}]
     mounts = [{"name": _SHARED_MEMORY["name"], "mountPath": _SHARED_MEMORY["path"]}]
     folder = folder_of(each)
@@ -152,16 +154,7 @@ def _probe(engine: Engine, n_failures: int) -> dict[str, Any]:
     return {"httpGet": path, "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": n_failures}
 
 
-def _claim(name: str, n_replicas: int, n_bytes: int) -> dict[str, Any]:
-    """A volume for the weights, which the first replica fetches and all replicas read."""
-    access = "ReadWriteOnce" if n_replicas == 1 else "ReadWriteMany"
-    size = f"{-(-n_bytes * 5 // 4 // GIB) + 1}Gi"  # a quarter more, for what is beside the weights
-    spec = {"accessModes": [access], "resources": {"requests": {"storage": size}}}
-    return _document("v1", "PersistentVolumeClaim", name, spec=spec)
-
-
 def _checks(started: Started, read: ReadBack) -> Iterator[Check]:
-    """Whether pods start the commands of the scripts, with as many GPUs."""
     scripts, engine = read.scripts, started.engine
     commands: list[tuple[dict[str, Any], int]] = []
     for document in read_yaml(read.folder / FILE):

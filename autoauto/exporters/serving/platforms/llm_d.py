@@ -50,7 +50,6 @@ def _values(started: Started) -> dict[str, Any]:
 
 
 def _starts(started: Started) -> bool:
-    """Two pools of an engine for which it has an image."""
     return has_front(started.processes) and starts_pods(started) and bool(pool_front(started.engine).llm_d_image)
 
 

@@ -20,14 +20,7 @@ Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Started(NamedTuple):
-    """The processes that a platform starts.
-
-    Attributes:
-        processes: of all replicas.
-        engine: of all.
-        model: as requests name it.
-        weight_bytes: of its checkpoint.
-    """
+    """The processes of all replicas, their engine, the model as requests name it, and the bytes of its checkpoint."""
 
     processes: Sequence[ServedProcess]
     engine: Engine
@@ -36,34 +29,20 @@ class Started(NamedTuple):
 
 
 class ReadBack(NamedTuple):
-    """An artifact that was written.
-
-    Attributes:
-        folder: of the artifact.
-        scripts: the commands of the scripts, by the names of their processes.
-    """
+    """The folder of an artifact that was written, and the commands of its scripts by the names of their processes."""
 
     folder: Path
     scripts: Mapping[str, Command]
 
 
 class Platform(NamedTuple):
-    """A way to start processes.
+    """A way to start processes; `checks` say whether what is read back starts the commands of the scripts."""
 
-    Attributes:
-        file: the name of the file that it reads.
-        apply: the command that starts all; empty where whoever has the platform knows it.
-        starts: whether it can start them.
-        content: of the file.
-        beside: the content of other files that it reads, by their names.
-        checks: whether what is read back starts the commands of the scripts.
-    """
-
-    file: str
-    apply: str
-    starts: Callable[[Started], bool]
-    content: Callable[[Started], Content]
-    beside: Callable[[Started], Mapping[str, str]] = lambda _: {}
+    file: str  # the name of the file that it reads
+    apply: str  # the command that starts all; empty where whoever has the platform knows it
+    starts: Callable[[Started], bool]  # whether it can start them
+    content: Callable[[Started], Content]  # of the file
+    beside: Callable[[Started], Mapping[str, str]] = lambda _: {}  # the content of other files, by their names
     checks: Callable[[Started, ReadBack], Iterable[Check]] = lambda *_: ()
 
 
