@@ -45,13 +45,9 @@ async def serving(
     """Take connections within a context, which gets them and the URL of the server.
 
     Args:
-        app: answers the requests.
-        address: of the server.
         log: is called with a line about what goes wrong in the event loop.
         stop: is called at SIGINT and SIGTERM.
         shutdown_s: the time that clients have to take the last answers, after the context.
-        handler_cancellation: whether a handler ends where its client has gone.
-        protocol: makes what reads the requests of a connection.
 
     Raises:
         BadInput: the address is taken, or there is no such host.

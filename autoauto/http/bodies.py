@@ -32,10 +32,8 @@ class Bodies:
     So clients that send slowly, or stop in the middle, do not stand in the way of others.
 
     Args:
-        max_bytes: of one body.
         max_sum_bytes: of all bodies that arrive or whose requests are not answered yet.
         max_s: the maximum time from the head of a request to the end of its body.
-        hint: what to try where a body is too long.
     """
 
     def __init__(

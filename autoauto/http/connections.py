@@ -30,9 +30,6 @@ NOTE_AGAIN_S = 60.0
 class Connections:
     """The connections of a server; never more are open than descriptors allow.
 
-    Args:
-        server: of aiohttp.
-
     Attributes:
         backlog: the most connections that may be taken at once.
     """
@@ -123,7 +120,6 @@ class Answers:
     """Writes answers; when all together have too many bytes, the one that has been written longest is given up.
 
     Args:
-        max_sum_bytes: of all answers that are written.
         max_s: the time that a client has to read a short answer.
     """
 
@@ -169,12 +165,7 @@ class Answers:
 
 
 def answered(connections: Callable[[], Connections | None], answer: Answer) -> Any:
-    """A middleware of aiohttp that answers requests, whose connections are busy meanwhile.
-
-    Args:
-        connections: of the server; None before it listens.
-        answer: makes the answer to a request with its handler.
-    """
+    """A middleware of aiohttp that answers requests, whose connections are busy meanwhile."""
     from aiohttp import web
 
     @web.middleware

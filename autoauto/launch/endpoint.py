@@ -71,11 +71,6 @@ class EndpointLauncher:
         yield Endpoints(urls)
 
     def _wait(self, urls: tuple[str, ...], limit_s: float, *, must_change: bool) -> None:
-        """Wait until all answer.
-
-        Raises:
-            EngineFault: they do not in time.
-        """
         signal = Path(tempfile.gettempdir(), f"autoauto-restarted-{os.getpid()}")
         waiting: set[str] = set()  # servers of which a restart must be seen
         asked = f"waiting for {', '.join(urls)}"
@@ -105,7 +100,6 @@ def _is_up(url: str) -> bool:
 
 
 def _is_said(signal: Path) -> bool:
-    """Whether somebody says that servers were restarted."""
     if signal.exists():
         return True
     with suppress(OSError, ValueError):

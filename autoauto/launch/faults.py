@@ -56,12 +56,7 @@ _IN_A_TRACE = re.compile(r'^\s*(?:\S.*\s)?(?:File ".*", line \d+|raise \w|Traceb
 
 
 def fault_of_log(log: Sequence[str], exit_code: int) -> EngineFault:
-    """Why an engine that has ended did so.
-
-    Args:
-        log: its lines.
-        exit_code: of its process.
-    """
+    """Why an engine that has ended did so."""
     if exit_code == MISSING:
         return EngineFault(FaultKind.MISSING, f"it could not be started: {_last(log)}", log)
     for line in log:

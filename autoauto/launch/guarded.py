@@ -51,10 +51,6 @@ class GuardTask(NamedTuple):
 class GuardedEngine:
     """A process that a guard runs; a context at whose end nothing of it is left.
 
-    Args:
-        task: what the guard runs.
-        program: the words that run the guard.
-
     Attributes:
         port: that the guard has chosen.
         pid: of the engine, where the guard runs.
@@ -176,9 +172,6 @@ def guarded_engines(
     """A context in which guards run tasks that answer over HTTP.
 
     Args:
-        tasks: of the guards.
-        programs: the words that run each guard.
-        ready_path, limit_s: as of `EngineLauncher.start`.
         tunnel_of: what makes the port of an engine, by its number, one of this machine; None where it is one already.
 
     Raises:

@@ -78,7 +78,6 @@ class EngineLauncher(Protocol):
         """A context in which all replicas answer; afterwards none runs that it started.
 
         Args:
-            replicas: to start.
             ready_path: answers 200 once an engine serves.
             limit_s: seconds until that must be.
 

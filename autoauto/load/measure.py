@@ -54,9 +54,7 @@ def measure_tokens(
 
     Args:
         url: of the server, with or without /v1; of several servers, which share the load.
-        load: the requests.
         model: its name there; "" for the only one.
-        chat: True for chat completions.
         silence_s: a request fails when the server sends nothing for so long.
 
     Raises:
@@ -88,7 +86,6 @@ async def _measure(urls: Sequence[str], load: TokenLoad, model: str, chat: bool,
 async def _prompts(
     endpoint: OpenAiEndpoint, load: TokenLoad, chat: bool, served: Mapping[str, Any]
 ) -> tuple[Prompt, tuple[str, ...]]:
-    """The prompt of every request by its number, and what was assumed of it."""
     if chat:
         return await TextPrompts.fitted(load, endpoint.n_tokens_of), ()
     size = load.vocabulary_size or (served.get("meta") or {}).get("n_vocab")
@@ -97,13 +94,7 @@ async def _prompts(
 
 
 class RunningLoad:
-    """Requests under way, and what came of them.
-
-    Args:
-        endpoint: to which they are sent.
-        load: that is put on.
-        prompt: of a request by its number.
-    """
+    """Requests under way, and what came of them."""
 
     def __init__(self, endpoint: SharedServers, load: TokenLoad, prompt: Prompt) -> None:
         self._endpoint, self._load, self._prompt = endpoint, load, prompt
@@ -168,17 +159,12 @@ class RunningLoad:
             self._sampling.append(asyncio.create_task(self._sample()))
 
     async def _sample(self) -> None:
-        """Ask the engine how it is, where it says so."""
         state = await self._endpoint.server_state()
         if state is not None:
             self._states.append(state)
 
     def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
         """Compute the measurement of the load.
-
-        Args:
-            url: of the server.
-            assumed: of the load, a sentence each.
 
         Raises:
             MeasurementsFailed: requests of the warm-up failed, or all others.
@@ -269,11 +255,6 @@ def _half_width(event_s: Sequence[float], start_s: float, end_s: float) -> float
     """The relative half-width of the 95 % confidence interval of the rate of events; infinite where there are few.
 
     Batch means: equal parts of the time, long enough to be nearly independent.
-
-    Args:
-        event_s: when events were, in order.
-        start_s: when the time begins.
-        end_s: when it ends.
     """
     if not end_s > start_s:
         return float("inf")

@@ -100,11 +100,7 @@ class OpenAiEndpoint:
     """The model of a server.
 
     Args:
-        session: of aiohttp.
-        url: of the server, with or without /v1.
-        model: its name there.
         chat: True to send prompts as a message of a chat; else as a completion.
-        extra: further fields of every request.
     """
 
     def __init__(self, session: ClientSession, url: str, model: str, chat: bool, extra: Mapping[str, object]) -> None:
@@ -199,8 +195,6 @@ async def served_model(session: ClientSession, url: str, name: str) -> Mapping[s
     """What a server says of one of its models: at least its "id".
 
     Args:
-        session: of aiohttp.
-        url: of the server.
         name: of the model; "" for the only one.
 
     Raises:
@@ -251,11 +245,6 @@ def _without_key(text: str) -> str:
 
 
 def _note(answer: StreamedAnswer, data: bytes, now_s: float, on_event: Callable[[float], None]) -> None:
-    """Add an event to an answer.
-
-    Raises:
-        msgspec.DecodeError: it is not what the protocol says.
-    """
     if data == b"[DONE]":
         return
     event = msgspec.json.decode(data, type=_Event)

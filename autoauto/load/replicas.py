@@ -9,11 +9,7 @@ from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer
 
 
 class SharedServers:
-    """Servers of one model, one or more.
-
-    Args:
-        endpoints: of the servers.
-    """
+    """Servers of one model, one or more."""
 
     def __init__(self, endpoints: Sequence[OpenAiEndpoint]) -> None:
         self._endpoints = endpoints

@@ -124,7 +124,7 @@ class Channel:
             return b""
 
     def _has_message(self) -> bool:
-        """True if a whole message has arrived. Raises for a message that is wrong as far as it has arrived."""
+        """True if a whole message has arrived; raises for what is wrong as far as it has arrived."""
         start = bytes(self._received[:_KEY_BYTES])
         n_bytes = 0
         if not self.key.startswith(start):

@@ -25,11 +25,6 @@ def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any, parent
     by which others look for it once it is locked; where the file system has no locks, it never does. Only a folder of
     this user that `is_ours` is deleted.
 
-    Args:
-        prefix: of its name.
-        is_ours: whether a folder of such a name may be deleted.
-        parent: the folder in which it is made; by default that for temporary files.
-
     Raises:
         OSError: it cannot be made.
     """
@@ -60,11 +55,7 @@ def folder_until_exit(prefix: str) -> Path:
 
 
 def _delete_unless_locked(folder: Path, is_ours: Callable[[Path], bool]) -> None:
-    """Delete a folder of this user that nobody has locked, and that is ours.
-
-    Raises:
-        OSError: it is locked, of another user, or no folder.
-    """
+    """Delete a folder of this user that nobody has locked, and that is ours."""
     lock = _lock(folder)
     try:
         if os.fstat(lock).st_uid == os.getuid() and is_ours(folder):

@@ -8,12 +8,7 @@ from autoauto.processes.start import ChildProcess
 
 
 class RecycledChild:
-    """A `ChildProcess` with a guard, which is started when it is first used, and again where it has ended.
-
-    Args:
-        main, args: what it does, as of `ChildProcess`.
-        max_uses: after so many it is ended, and the next use starts another.
-    """
+    """A `ChildProcess` with a guard, which is started when it is first used, and again where it has ended."""
 
     def __init__(self, main: Callable[..., None], args: tuple[object, ...], max_uses: int) -> None:
         self._main = main

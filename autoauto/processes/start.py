@@ -179,12 +179,10 @@ class ChildProcess:
 
     Args:
         main: a function of a module; it and the arguments are pickled. Descriptors among them (`DupFd`) are inherited.
-        args: its arguments behind the channel.
         log: where the output of the process is written; by default where that of this process is.
         memory_bytes: limit of the data segment of every process (RLIMIT_DATA), and where there is a guard of the memory
             of all together; None without a limit.
         environment: variables that the process has beside those of this one.
-        has_guard: whether all that the process starts ends with it.
 
     Attributes:
         channel: this end of the channel.
@@ -291,7 +289,6 @@ class _Pickler:
         self.descriptors: list[int] = []
 
     def dumps(self, thing: object) -> bytes:
-        """Pickle something."""
         set_spawning_popen(self)  # type: ignore[arg-type]
         try:
             return pickle.dumps(thing)
@@ -319,8 +316,6 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
     Args:
         inherited: descriptors for what calls `main`, at last that of the file with the channel, `main` and `args`.
         control_fds: the guard's end of its channel; empty where there is no guard.
-        parent: what has started this process.
-        memory_bytes: as in `ChildProcess`.
     """
     if control_fds:
         [control_fd] = control_fds
@@ -344,7 +339,6 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
 
 
 def _call(task_fd: int, memory_bytes: int | None) -> None:
-    """Call `main` as a file says."""
     with suppress(OSError):  # the kernel kills this process, and what it starts, before its parent
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     if memory_bytes is not None:

@@ -145,7 +145,6 @@ class Artifact:
         return SampleProbe(inputs, outputs, model.batch_size, coarsest, self._given)
 
     def _resources(self) -> list[list[StageResources]]:
-        """The cores, session and memory limit of every stage's process, for every pipeline."""
         devices = self._host_devices
         resources = []
         for placed in self._placed:
@@ -158,7 +157,6 @@ class Artifact:
         return resources
 
     def _read_devices(self) -> HostDevices:
-        """The devices of this machine that the folder names."""
         try:
             return HostDevices.listed(self._file.devices)
         except BadInput as error:
@@ -202,7 +200,6 @@ class Artifact:
             )
 
     def _read_inputs(self) -> Mapping[str, Array] | None:
-        """The inputs of a micro-batch that the folder holds, if it does."""
         path = self._folder / INPUTS
         if not path.exists():
             return None
@@ -250,13 +247,11 @@ class _StageFiles:
             self._messages[layers.stop] = tuple(ports[name] for name in stage.sends)
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
-        """The file of a stage."""
         stage = self._stages[layers]
         with open(f"/proc/self/fd/{self._descriptors[layers]}", "rb") as file:
             return SubModel(file.read(), ports_of(stage.inputs), ports_of(stage.outputs))
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
-        """The tensors that one stage sends to the next."""
         return self._messages[cut]
 
 

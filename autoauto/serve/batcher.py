@@ -36,8 +36,6 @@ class Job:
     """The samples of one request on their way.
 
     Args:
-        inputs: by name.
-        n_samples: how many.
         done: is called once, when all outputs are there or the job failed.
 
     Attributes:
@@ -128,8 +126,6 @@ class Batcher:
     """The queue of samples, and the micro-batches in flight.
 
     Args:
-        model: what is served.
-        max_queue: the maximum number of samples that wait.
         delay_s: the maximum time for which samples wait for company when there is room for them.
 
     Attributes:

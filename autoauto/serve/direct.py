@@ -28,9 +28,6 @@ class DirectExchange:
     All calls come from this loop.
 
     Args:
-        loop: of the server.
-        exchange: with the process.
-        inputs, outputs: of the model.
         finish: is called with every micro-batch and the reason for which the model refuses it, or None.
     """
 

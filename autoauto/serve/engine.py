@@ -95,12 +95,7 @@ class ProbeRuns:
 
 
 class PipelineEngine:
-    """Starts the pipelines of an artifact, and hands micro-batches to them until it is stopped.
-
-    Args:
-        artifact: what is served.
-        events: see `EngineEvents`.
-    """
+    """Starts the pipelines of an artifact, and hands micro-batches to them until it is stopped."""
 
     def __init__(self, artifact: Artifact, events: EngineEvents) -> None:
         self._artifact = artifact
@@ -192,11 +187,6 @@ class PipelineEngine:
         self._events.on_lost(reason)
 
     def _serve(self) -> None:
-        """Compute micro-batches until the engine is stopped.
-
-        Raises:
-            Exception: a process ended.
-        """
         model = self._artifact.model
         in_flight: dict[int, MicroBatch | ProbeRuns] = {}
 
@@ -240,11 +230,7 @@ class PipelineEngine:
                 self._pids = []
 
     def _serve_directly(self, pipelines: Pipelines, exchange: ProcessExchange) -> None:
-        """Let the event loop exchange micro-batches with the only process, until the engine is stopped.
-
-        Raises:
-            Exception: the process ended.
-        """
+        """Let the event loop exchange micro-batches with the only process, until the engine is stopped."""
         runs = self._probed or ProbeRuns(self._artifact.probe())
         while not runs.is_complete:
             exchange.send(runs.fill)

@@ -161,9 +161,6 @@ async def measure(
     """Put closed and then open load on the model at `url`, and report every result as it comes.
 
     Args:
-        url: of the model.
-        options: the load.
-        report: is called with every result.
         on_start: is called once the model has answered, with a line about what begins.
 
     Returns:
@@ -223,7 +220,6 @@ def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
 
 
 async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) -> None:
-    """Put on a load, and note the CPU time of both sides."""
     server_before_s = await endpoint.server_cpu_s()
     before_s = process_time()
     await load
@@ -234,7 +230,6 @@ async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) 
 
 
 async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> None:
-    """Have clients send requests until the time is over, and wait for their answers."""
     start_s = perf_counter()
     numbers = takewhile(lambda _: perf_counter() < start_s + result.seconds, count())
     await closed_loop(partial(endpoint.send, result), n_clients, numbers)
@@ -265,7 +260,6 @@ def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mappi
 
 
 def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
-    """The inputs of the model at a number of samples."""
     ports = []
     for each in metadata["inputs"]:
         shape = tuple(n_samples if n < 0 else n for n in each["shape"])  # -1 is the axis of samples
@@ -274,7 +268,6 @@ def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
 
 
 def _request(inputs: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers of a request."""
     parts = []
     entries = []
     for name, array in inputs.items():

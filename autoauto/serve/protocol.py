@@ -172,9 +172,7 @@ def read_request(
     """Read the body of an inference request to a model with these inputs and outputs.
 
     Args:
-        body: all of it.
         header_length: the header `Inference-Header-Content-Length`, None where there is none.
-        inputs, outputs: of the model.
         max_samples: of a request; by default any number.
 
     Raises:
@@ -362,7 +360,6 @@ def _n_samples(arrays: Mapping[str, Array], inputs: Sequence[ServedTensor]) -> i
 def _choices(
     wanted: Sequence[tuple[str, Mapping[str, Any]]], outputs: Sequence[ServedTensor], binary: bool
 ) -> tuple[OutputChoice, ...]:
-    """The outputs that are wanted, by default all."""
     known = [port.name for port in outputs]
     names = [name for name, _ in wanted]
     if len(set(names)) < len(names) or not set(names) <= set(known):

@@ -88,8 +88,6 @@ async def serve(
     """Serve a model until SIGINT or SIGTERM, and answer then what was taken; a second signal ends this process.
 
     Args:
-        artifact: what is served.
-        options: see `ServerOptions`.
         on_ready: is called once with the URL of the server, when it answers requests.
         log: is called with a line about what begins or went wrong.
 
@@ -113,11 +111,6 @@ async def serve(
 
 class Server:
     """Answers requests to one model; implements `EngineEvents`.
-
-    Args:
-        artifact: what is served.
-        options: see `ServerOptions`.
-        log: is called with a line about what went wrong.
 
     Attributes:
         connections: of its clients; None before it listens.
@@ -189,7 +182,6 @@ class Server:
                 self._engine.close()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition, or for the end of the engine."""
         while not condition() and not self._ended.done():
             self._changed.clear()
             await self._changed.wait()
@@ -270,7 +262,6 @@ class Server:
         self._timer = None if wake_s is None else self._loop.call_at(wake_s, self._submit)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The answer of a handler, or its error as the protocol has errors."""
         from aiohttp import web
 
         try:
@@ -308,11 +299,6 @@ class Server:
         return web.Response(body=b"".join(parts), headers=headers)
 
     async def _computed(self, inputs: Mapping[str, Any], n_samples: int) -> Mapping[str, Any]:
-        """The outputs of a request.
-
-        Raises:
-            AutoautoError: it is refused, or its processes were lost.
-        """
         self._check_serving()  # again: the body has taken its time
         has_ended = asyncio.Event()
         job = Job(inputs, n_samples, lambda _: has_ended.set())

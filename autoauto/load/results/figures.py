@@ -47,12 +47,7 @@ class LoadFigures:
 
 
 class Fields:
-    """Numbers of a JSON object by their path.
-
-    Args:
-        content: the object.
-        where: what errors call it.
-    """
+    """Numbers of a JSON object by their path."""
 
     def __init__(self, content: Mapping[str, Any], where: str) -> None:
         self._content, self._where = content, where

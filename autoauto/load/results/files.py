@@ -72,7 +72,6 @@ def measured_row(figures: LoadFigures, in_flight: float | None, n_pipelines: int
     """The columns of a measured row that a load tells; empty where it does not.
 
     Args:
-        figures: of the load.
         in_flight: requests; None for requests/s times latency, Little's law.
         n_pipelines: stages x replicas, among which the requests in flight are dealt.
 

@@ -304,7 +304,6 @@ def _machine_bytes() -> int:
 
 
 def _words(path: Path) -> list[str]:
-    """Words of a file; none when the file does not exist."""
     try:
         return path.read_text(encoding="ascii").split()
     except OSError:

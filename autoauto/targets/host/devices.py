@@ -68,7 +68,6 @@ def devices_named(text: str) -> tuple[NamedDevice, ...]:
 
 
 def _each_named(words: Sequence[str]) -> list[NamedDevice]:
-    """The device of every word."""
     is_gpu = [word.partition(":")[0] != CORES for word in words]
     gpus: Iterator[Gpu] = iter(())
     if any(is_gpu):
@@ -242,9 +241,7 @@ class HostDevices:
         """The hardware threads of the cores of a device, or of the core beside its GPU.
 
         Args:
-            number: number of the device.
             n_threads: threads of its session, hence its cores if it has no GPU.
-            among: the cores of another machine.
         """
         if not self.unlike:
             return core_beside_gpu(number) if self.gpus else cores_of(number, n_threads, among)
@@ -278,7 +275,6 @@ class HostDevices:
         return self.gpus[number] if self.gpus else ""
 
     def _n_cores(self, number: int) -> int:
-        """Cores of a device before any are joined."""
         return self.unlike[number].n_tiles if self.unlike else 1
 
 

@@ -62,13 +62,7 @@ _OPTIONS = (
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
-    """The cores and GPUs of this machine, the devices of Dask workers, or a description of them.
-
-    Raises:
-        BadInput: the cluster needs more devices than there are, a cycle of it is no nanosecond, or an option
-            contradicts it.
-        MissingExtra: there is no runtime for GPUs.
-    """
+    """The cores and GPUs of this machine, the devices of Dask workers, or a description of them."""
     from autoauto.targets.host.detect import host_cluster
     from autoauto.targets.host.devices import check_named, unlike_cluster
     from autoauto.targets.host.gpu.cluster import gpu_cluster
@@ -106,7 +100,6 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _named(options: OptionValues) -> tuple[NamedDevice, ...]:
-    """The devices of --device; none without it."""
     from autoauto.targets.host.devices import devices_named
 
     if options["device"] is None:
@@ -115,11 +108,7 @@ def _named(options: OptionValues) -> tuple[NamedDevice, ...]:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """Processes of this machine that run the model's file.
-
-    Raises:
-        BadInput: the model has no file, its file another format than is asked for, or the inputs are not the model's.
-    """
+    """Processes of this machine that run the model's file."""
     from autoauto.targets.host.devices import HostDevices, gpus_of
     from autoauto.targets.host.samples import read_model_samples
     from autoauto.targets.host.target import HostTarget
@@ -147,12 +136,7 @@ def _open(request: Request) -> tuple[Target, Cluster]:
 
 
 def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
-    """A server of this machine for a GGUF file.
-
-    Raises:
-        BadInput: an option is given that such a server does not have.
-        MissingExtra: its runtime is not installed.
-    """
+    """A server of this machine for a GGUF file."""
     from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
 
     for name, value in request.options.items():
@@ -162,11 +146,7 @@ def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
 
 
 def _machines(options: OptionValues) -> DaskMachines | None:
-    """The machines of Dask workers; None without their scheduler.
-
-    Raises:
-        BadInput: there is none, or no worker has devices.
-    """
+    """The machines of Dask workers; None without their scheduler."""
     from autoauto.targets.host.remote.cluster import machines_of
 
     if options["dask"] is None:

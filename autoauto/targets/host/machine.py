@@ -143,7 +143,6 @@ class MachineCache:
     A broken file counts as missing and causes a line on stderr. When the folder cannot be written, nothing is stored.
 
     Args:
-        name: start of the file name.
         key_parts: values on which the numbers depend besides the machine.
     """
 

@@ -114,11 +114,7 @@ class Workers(AbstractContextManager["Workers"]):
         return [process.end_fd for _, process in self._workers if process.end_fd not in self._ended]
 
     def check(self, events: Collection[int]) -> None:
-        """Raise the exception of a worker that failed, or `WorkerLost`.
-
-        Args:
-            events: descriptors that are readable, those of `watched` among them.
-        """
+        """Raise the exception of a worker that failed, or `WorkerLost`."""
         for worker in self._workers:
             if worker.process.end_fd in events:
                 if worker.process.ending() != Ending(0):
@@ -147,11 +143,7 @@ class Workers(AbstractContextManager["Workers"]):
         return WorkerLost(f"{worker.name} wrote into the channel of its results: {error}")
 
     def _raise(self, worker: _Worker) -> NoReturn:
-        """Raise the exception in the last message of a worker that has ended, or `WorkerLost`.
-
-        Raises:
-            BadInput: its main module starts workers when it is imported.
-        """
+        """Raise the exception in the last message of a worker that has ended, or `WorkerLost`."""
         last_message = None
         with suppress(EOFError, BadMessage):
             while worker.process.channel.poll():

@@ -93,8 +93,6 @@ def read_samples(path: str, model: str, ports: Sequence[Port], axes: Mapping[str
     Any number of samples may lie along the batch axis, in all inputs as many.
 
     Args:
-        path: path of the file.
-        model: name of the model, for errors.
         ports: inputs of the model, with the shapes of one sample.
         axes: the batch axis of every input, as in `InputSamples`.
 
@@ -168,7 +166,6 @@ def _check_sizes(path: str, file: BinaryIO) -> None:
 
 
 def _batch_axis(port: Port, other: Port) -> int | None:
-    """The axis in which the shapes of an input at two batch sizes differ."""
     for axis, (a, b) in enumerate(zip(port.shape, other.shape, strict=True)):
         if a != b:
             return axis
@@ -176,11 +173,7 @@ def _batch_axis(port: Port, other: Port) -> int | None:
 
 
 def _n_samples(path: str, port: Port, axis: int | None, array: Array) -> int | None:
-    """The number of samples of an array for `port`, which has the shape of one sample; None without a batch axis.
-
-    Raises:
-        BadInput: it has another type or shape, or no sample.
-    """
+    """The number of samples of an array for `port`, which has the shape of one sample; None without a batch axis."""
     n_samples = None
     wanted, described = list(port.shape), list(map(str, port.shape))
     is_whole = True

@@ -58,14 +58,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Attributes:
         measurements: all measurements so far, in order.
-        samples: inputs on which everything is measured; None where they are made up.
         load: load of this machine when the target was opened; None where the cores sufficed for it.
 
     Args:
-        source: cuts sub-models out of the model.
-        machines: the machines of the cluster; by default all devices are on this machine.
-        devices: the cores or GPUs that the devices are.
-        samples: as above.
         measuring_bytes: memory of a process that measures layers alone; None without a limit.
     """
 
@@ -206,10 +201,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """Within the context layers are measured; the refusal of a runtime, on any number of threads, is remembered.
 
         Gives the name of the layers for errors.
-
-        Raises:
-            Unsupported: the runtime refuses the layers, or they end its process.
-            OutOfMemory: they need more memory than there is, or than may be used.
         """
         self._check(options)
         inside, session = graph.layers[slice(*layers)], self._session(device, options)
@@ -252,7 +243,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return sub_model, self._open_meter(self._devices.number(device), self._session(device, options)), given
 
     def _session(self, device: Device, options: CompileOptions) -> SessionOptions:
-        """The session of a device with these options."""
         _check_session(options)
         return self._devices.session(self._devices.number(device), options)
 
@@ -341,7 +331,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._devices.check(options)
 
     def _open_meter(self, number: int, session: SessionOptions) -> Meter:
-        """The process that measures on a device."""
         if self._meter is not None and self._meter_key == (number, session):
             return self._meter
         self._close_meter()
@@ -375,11 +364,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
 
 def _check_session(options: CompileOptions) -> HostSession:
-    """The session of options.
-
-    Raises:
-        BadInput: it is the session of another target.
-    """
+    """The session of options."""
     if not isinstance(options.session, HostSession):
         raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
     return options.session

@@ -86,7 +86,6 @@ def _measure(gpu: Gpu) -> GpuLinkTimes:
 
 
 def _copy_in_worker(connection: Channel, uuid: str, cores: tuple[int, ...], ring: Ring) -> None:
-    """In the process: report the times of copies."""
     os.sched_setaffinity(0, cores)
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     driver = cuda_driver()

@@ -24,9 +24,6 @@ class GpuMemory(NamedTuple):
 class CudaDriver:
     """Allocates, copies and pins for the first GPU that this process sees, in the context that the runtime uses too.
 
-    Args:
-        library: the driver's library.
-
     Raises:
         BadInput: a call fails; the message is the driver's.
     """

@@ -26,9 +26,6 @@ class Meter(AbstractContextManager["Meter"]):
     worker ends with the context, or else when the meter is garbage.
 
     Args:
-        cores: on which the worker runs.
-        options: how sessions compute.
-        open_machine: opens the machine on which the worker runs, by default this one.
         limit_bytes: of the memory of a measurement, inputs and outputs with it; None without a limit.
     """
 

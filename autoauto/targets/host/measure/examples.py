@@ -57,7 +57,6 @@ def lengths_of(ports: Sequence[Port]) -> Mapping[str, int]:
 
 
 def _alike(port: Port, others: Sequence[Port]) -> list[Port]:
-    """The inputs whose names begin like the name of an input of lengths."""
     end = next(end for end in LENGTHS if port.name.lower().endswith(end))
     stem = port.name[: -len(end)].rstrip("_.")
     return [other for other in others if stem and other.name.startswith(stem)]

@@ -45,9 +45,6 @@ class OpenModel:
     With `arena` the runtime keeps freed memory for the next run; a `tidy` run returns it to the system.
 
     Args:
-        content, inputs, outputs: the sub-model.
-        options: how it computes.
-        arena: see above.
         limit_bytes, times_nodes: as in `LoadSettings`.
         given: inputs by name that examples have, where they are not to be made up.
 
@@ -178,11 +175,9 @@ def check_memory(
     """Set the limit of this process, run the session under it, and return its memory by category.
 
     Args:
-        session: a session that has just been loaded.
         runtime_bytes: memory of an idle session, loaded before it.
         budget_bytes: budget of both sessions.
         overhead_bytes: memory of the process before both sessions.
-        layers: layers of the sub-model, for the message.
 
     Raises:
         OutOfMemory: the budget does not suffice. The missing bytes, a lower bound, come from a run that may use all of

@@ -198,9 +198,6 @@ def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) 
     """Limit the memory of this process inside the `with` block; does nothing without a limit.
 
     While a model is loaded its weights are in memory three times, so the limit is raised by twice the file.
-
-    Raises:
-        MemoryError: the inputs and outputs alone exceed the limit.
     """
     if ports.limit_bytes is None or not runtime_named(options.runtime).limits_process:
         yield

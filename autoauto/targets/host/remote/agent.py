@@ -151,7 +151,6 @@ def _serve(control: Channel, agent: Agent) -> None:
 
 
 def _hand_on(descriptor: int, control: Channel, agent: Agent) -> None:
-    """Send the messages of a worker to the process that dialled."""
     number = agent.running[descriptor]
     try:
         for message in agent.workers.arrived(number):

@@ -183,16 +183,10 @@ def machines_of(address: str) -> DaskMachines:
 
 
 def _in_order(client: Any) -> list[DaskWorker]:
-    """The workers with devices, by name."""
     return sorted(worker for worker in workers_of(client) if worker.n_devices)
 
 
 def _result(future: Any, name: str) -> Any:
-    """The result of a task.
-
-    Raises:
-        WorkerLost: there is none in time, or the worker failed.
-    """
     try:
         return future.result(timeout=START_S)
     except TimeoutError as error:
@@ -258,7 +252,6 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
     process to all devices of a machine is bounded by what the first machine receives from it.
 
     Args:
-        machines: of the workers.
         memory_bytes: memory of one device; its share of the machine's memory when None.
 
     Raises:

@@ -170,11 +170,6 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         name: how messages call it.
         clock_offset_ns: by the quickest of some round trips, so right up to half the time of that trip.
 
-    Args:
-        name: see above.
-        address: of the agent's gate.
-        token: of the run.
-
     Raises:
         WorkerLost: the agent does not answer.
     """
@@ -259,7 +254,6 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
             self._raise_failure()
 
     def _read(self) -> None:
-        """Wait for a message of the agent."""
         try:
             message = checked(self._control.recv())
         except (EOFError, OSError) as error:

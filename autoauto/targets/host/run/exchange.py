@@ -18,10 +18,6 @@ from autoauto.targets.host.transport.shared_memory import Ring, arrays, message_
 class ProcessExchange:
     """Sends micro-batches to a process and receives its outputs, in order.
 
-    Args:
-        inputs, outputs: the rings to and from the process.
-        received, sent: the tensors of its messages.
-
     Attributes:
         capacity: micro-batches that may be in flight, without a wait for a free slot. A process releases the slot of
             its inputs after it has sent the outputs, so one slot is left for that.

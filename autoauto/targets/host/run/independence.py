@@ -50,11 +50,7 @@ class Variation:
     """A micro-batch and other samples for its positions; runs are numbered as at the top of this file.
 
     Args:
-        outputs: the outputs of the model.
-        batch_size: samples of the micro-batch.
-        axes: the axis of samples of every input, by name.
         samples, others: the inputs of the micro-batch, and the other samples for its positions.
-        precision: the format in which the model computes.
     """
 
     def __init__(
@@ -120,7 +116,6 @@ class Variation:
         return difference > max(limit, NOISE_FACTOR * self._noise[tensor.name])
 
     def _rows(self, tensor: BatchTensor, outputs: Batch) -> Array:
-        """An output with a row for every sample."""
         assert tensor.axis is not None
         return np.moveaxis(outputs[tensor.name], tensor.axis, 0).reshape(self._batch_size, -1)
 
@@ -142,9 +137,6 @@ class SampleProbe:
 
     Args:
         inputs, outputs: of the model at the batch size; every one has an axis of samples.
-        batch_size: samples of a micro-batch.
-        precision: in which the model computes.
-        given: inputs of a micro-batch that the model takes, if there are any.
     """
 
     def __init__(
@@ -238,7 +230,6 @@ def dependence(probe: SampleProbe, run: Callable[[dict[str, Array]], Batch]) -> 
     """Why samples of a micro-batch depend on each other, in a few words; None if they do not.
 
     Args:
-        probe: the variations to run.
         run: computes the outputs of several micro-batches, joined along the axes of samples.
     """
     for variation in probe.variations():
@@ -279,7 +270,6 @@ def _joined(tensor: BatchTensor, batches: Sequence[Batch]) -> Array:
 
 
 def _part(tensor: BatchTensor, array: Array, index: int) -> Array:
-    """The output of one of several micro-batches."""
     assert tensor.axis is not None
     length = tensor.shape[tensor.axis]
     return np.split(array, array.shape[tensor.axis] // length, tensor.axis)[index]

@@ -99,13 +99,10 @@ class Pipelines(AbstractContextManager["Pipelines"]):
     """Equal pipelines side by side, loaded and warm within the context.
 
     Args:
-        graph, source: the model.
         stages: the layers of every stage, from the first layer to the last.
-        batch_size: samples of a micro-batch.
         resources: what every process of every pipeline may use, by pipeline and process, those of stage 0 first.
         n_replicas: the processes of every stage; by default one each.
         machines: where every process of every pipeline is, as `resources`; by default all are on this machine.
-        serves: as in `StageTask`.
         given: inputs of the model on which stages warm up that read them; by default these are made up, as those from
             other stages are.
 
@@ -163,7 +160,6 @@ class Pipelines(AbstractContextManager["Pipelines"]):
     def _start(
         self, pipeline: int, machines: Sequence[ProcessHost], resources: Sequence[StageResources], files: _Files
     ) -> None:
-        """Start the processes of a pipeline, and connect them."""
         # The rows of processes that exchange messages: this process, those of every stage, and this process again.
         rows: list[Sequence[ProcessHost]] = [[self._here]]
         first = 0
@@ -230,7 +226,6 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         are on another machine.
 
         Args:
-            batches, take: see above.
             refuse: for pipelines that serve: called with the number of a micro-batch that the model refuses and the
                 reason, instead of `take`.
             arrivals_fd: readable while `batches` has a micro-batch or has ended; by default it always has.
@@ -334,7 +329,6 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         )
 
     def _receive_from_all(self) -> tuple[tuple[Any, ...], ...]:
-        """The next message of every worker, in the order of `resources`."""
         messages = []
         for started in self._started:
             messages.append(tuple(machine.workers.receive(worker) for machine, worker in started))
@@ -345,10 +339,6 @@ class _Channels:
     """The channels from the processes of one stage to the processes of the next.
 
     The channels of a process are in the order in which its micro-batches use them.
-
-    Args:
-        senders, receivers: the machine of every process of the two stages.
-        slot_bytes: maximum length of a message.
     """
 
     def __init__(self, senders: Sequence[ProcessHost], receivers: Sequence[ProcessHost], slot_bytes: int) -> None:
@@ -359,11 +349,9 @@ class _Channels:
             self._channels[sender, receiver] = connect(senders[sender], receivers[receiver], N_SLOTS, slot_bytes)
 
     def sent_by(self, process: int) -> tuple[Any, ...]:
-        """The ends into which a process writes."""
         return tuple(writer for (sender, _), (writer, _) in self._channels.items() if sender == process)
 
     def received_by(self, process: int) -> tuple[Any, ...]:
-        """The ends from which a process reads."""
         return tuple(reader for (_, receiver), (_, reader) in self._channels.items() if receiver == process)
 
 

@@ -54,9 +54,6 @@ def repeat_until_undisturbed(
 
     Args:
         attempt: runs once. Its argument is the micro-batches/s below which the run may end early; 0 for never.
-        n_attempts: maximum number of runs.
-        best: the interval of the best throughput so far; None without one.
-        batch_size: samples of a micro-batch.
     """
     start_ns = monotonic_ns()
     worth_per_s = 0.0 if best is None else best.low_per_s / batch_size
@@ -75,13 +72,10 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
     """A plan in pipelines side by side, loaded and warm within the context; it may be measured several times.
 
     Args:
-        source, graph: the model.
         plan: the stages of a pipeline, and its devices; without a placement pipelines are packed.
         cluster: the devices; a stage may use its device's memory.
         options: batch size, and the session, whose cores of a device are its threads.
-        replicas: number of pipelines.
         machines: the machines of the cluster; by default all devices are on this machine.
-        devices: the cores or GPUs that the devices are.
         samples: the inputs; by default they are made up.
 
     Raises:
@@ -160,7 +154,6 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         Args:
             plan: the plan of this object, or an equal one with other costs.
             keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
-            worth_per_s: as in `SteadyPace`.
 
         Raises:
             OutOfMemory: an allocation of a stage failed.
@@ -202,12 +195,7 @@ def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: Input
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:
-    """The timeline of one pipeline, from the first action on; 1 cycle = 1 ns.
-
-    Args:
-        processes: the times of every process, stage after stage.
-        n_replicas: the number of processes of every stage.
-    """
+    """The timeline of one pipeline, from the first action on; 1 cycle = 1 ns."""
     start = min(int(spans.times[0, 0]) for spans in processes)
     times = [spans.times - start for spans in processes]
     n_micro_batches = sum(map(len, times[: n_replicas[0]]))
@@ -259,8 +247,6 @@ class OpenPlans:
         """The plan of a key, which `make` makes unless it is open; the plan that was used longest ago makes room.
 
         Args:
-            key: names the plan.
-            make: makes it; it is then loaded.
             may_lack_memory: whether a stage may exceed its budget because of the open plans, as on a GPU, whose memory
                 is the budget; then they are closed, and the plan is loaded once more.
 

@@ -144,7 +144,6 @@ def serve(connection: Channel, task: StageTask) -> None:
 
 
 def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpans:
-    """Compute all micro-batches of a stream, and send each on."""
     times = SharedRowLog(4)
     compute_ns = 0
     speeds = [1 / probe.factor()]
@@ -180,11 +179,7 @@ def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpan
 
 
 def _serve_stream(session: OpenModel, task: StageTask) -> None:
-    """Compute micro-batches without a record of their times, which would grow for ever.
-
-    Raises:
-        Exception: an allocation failed; the reason of any other failure goes on to the end of the pipeline.
-    """
+    """Compute micro-batches without a record of their times, which would grow for ever."""
     carried = [port.name for port in task.sent if port not in task.outputs]
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
         try:

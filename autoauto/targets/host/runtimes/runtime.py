@@ -116,12 +116,6 @@ class Runtime(Protocol):
     ) -> LoadedModel:
         """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
 
-        Args:
-            path: of the file.
-            inputs, outputs: of the sub-model.
-            options: how it computes.
-            wanted: what it may keep and take, and what it records.
-
         Raises:
             Exception: of the runtime, which does not run the sub-model.
         """

@@ -83,7 +83,6 @@ class _TcpEnd:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def _read(self, n_bytes: int) -> memoryview:
@@ -301,11 +300,7 @@ def _proof(token: bytes, *words: bytes) -> bytes:
 
 
 def _received(connection: socket.socket, n_bytes: int) -> bytes:
-    """Receive `n_bytes` bytes, which may come in pieces.
-
-    Raises:
-        ConnectionError: they do not come.
-    """
+    """Receive `n_bytes` bytes, which may come in pieces."""
     arrived = bytearray()
     while len(arrived) < n_bytes:
         if not (words := connection.recv(n_bytes - len(arrived))):

@@ -255,9 +255,6 @@ class CudaModel(LoadedModel):
     Their memory is allocated by the first run, with the other memory of a run.
 
     Args:
-        session: of ONNX Runtime.
-        inputs, outputs: of the sub-model.
-        memory: of the device.
         kind: of the device, in ONNX Runtime's word.
         of_weights: the format of the weights of its products, or fp32 where it is that of the file.
     """
