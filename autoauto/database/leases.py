@@ -32,7 +32,6 @@ class LeasedRows:
 
     Attributes:
         table: of them. A row without a token is free.
-        lease_s: seconds that a lease lasts.
     """
 
     table: Table

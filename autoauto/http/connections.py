@@ -28,11 +28,7 @@ NOTE_AGAIN_S = 60.0
 
 
 class Connections:
-    """The connections of a server; never more are open than descriptors allow.
-
-    Attributes:
-        backlog: the most connections that may be taken at once.
-    """
+    """The connections of a server; never more are open than descriptors allow."""
 
     def __init__(self, server: web.Server) -> None:
         self._server = server

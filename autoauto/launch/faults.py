@@ -27,8 +27,6 @@ class EngineFault(Exception):
     """An engine that cannot be measured.
 
     Attributes:
-        kind: what went wrong.
-        reason: in a line.
         log: the last lines of the engine.
         option: that it refuses; "" where it refuses none.
     """

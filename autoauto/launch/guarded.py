@@ -51,10 +51,6 @@ class GuardTask(NamedTuple):
 class GuardedEngine:
     """A process that a guard runs; a context at whose end nothing of it is left.
 
-    Attributes:
-        port: that the guard has chosen.
-        pid: of the engine, where the guard runs.
-
     Raises:
         EngineFault: there is no such program.
         MeasurementsFailed: the guard does not run.

@@ -31,7 +31,6 @@ class ReplicaStart(NamedTuple):
         command: with `PORT_WORD` for the port.
         machine: on which, counted over the cluster.
         gpus: of the machine, in the order of the stages.
-        image: of a container that has the engine.
         folder: of the model on the machine; "" where it is a name on Hugging Face.
     """
 

@@ -60,10 +60,8 @@ class StreamedAnswer:
     """The answer to one request; times are of `perf_counter`.
 
     Attributes:
-        sent_s: when it was sent.
         event_s: when each event with text arrived; of an answer without text, when it ended.
         n_tokens: of the answer, as the server counts them.
-        n_prompt_tokens: as the server counts them.
         n_cached_tokens: of the prompt, which the server did not compute; None where it does not say.
         failure: why there is no answer; "" where there is one.
     """

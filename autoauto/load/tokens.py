@@ -14,12 +14,7 @@ from autoauto.records.errors import BadInput
 
 
 class OpenLoop(NamedTuple):
-    """Requests that are sent without waiting for answers.
-
-    Attributes:
-        requests_per_s: in the mean.
-        process: how they arrive.
-    """
+    """Requests that are sent without waiting for answers."""
 
     requests_per_s: float
     process: ArrivalProcess = POISSON
@@ -38,7 +33,6 @@ class TokenLoad:
         n_requests: that are counted, at least.
         n_warmup: requests before these; None for as many as clients.
         seed: of prompts and arrivals. A server with a cache of prefixes has the prompts of a seed only once to compute.
-        extra: further fields of every request.
         arrivals: of an open loop, in place of clients; None for a closed loop.
         half_width: relative half-width of the 95 % confidence interval of the throughput at which the load may stop;
             None to stop after `n_requests`.
@@ -97,8 +91,6 @@ class ServerLoad:
     """The state of the engine before, under and after a load.
 
     Attributes:
-        before: the load.
-        after: it.
         running: the most requests that were computed at once.
         waiting: the most that were in the queue; None where the engine does not say.
         kv_usage: the largest share of the KV cache that was used; None where the engine does not say.
@@ -131,7 +123,6 @@ class TokenMeasurement:
         latency_s: of requests: from sending to the last event with text.
         n_requests: that were answered.
         n_failed: that were not, with the warm-up's.
-        n_tokens: of the answers.
         wall_s: from the first request to the last answer, ramp and end included.
         notes: what disturbs the numbers, a sentence each.
         server: what the engine said of itself; None where it says nothing.

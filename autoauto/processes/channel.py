@@ -33,11 +33,7 @@ class BadMessage(Exception):
 
 
 class Channel:
-    """One end of a channel; it can be pickled as an argument of a new process.
-
-    Attributes:
-        key: starts every message.
-    """
+    """One end of a channel; it can be pickled as an argument of a new process."""
 
     def __init__(self, end: socket.socket, key: bytes) -> None:
         self.key = key

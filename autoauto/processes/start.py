@@ -185,7 +185,6 @@ class ChildProcess:
         environment: variables that the process has beside those of this one.
 
     Attributes:
-        channel: this end of the channel.
         pid: the process number, of the guard where there is one.
         end_fd: readable when the process has ended.
     """

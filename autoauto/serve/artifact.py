@@ -31,10 +31,6 @@ class ServedModel:
     """A model with its configuration, as it is served.
 
     Attributes:
-        name: of the model.
-        batch_size: samples of a micro-batch.
-        inputs, outputs: of the model.
-        n_pipelines: how many there are side by side.
         n_processes: of one pipeline.
         period_s: between two finished micro-batches of one pipeline, by the plan.
         samples_per_s: of all pipelines, by the plan.
@@ -89,9 +85,6 @@ class ServedModel:
 
 class Artifact:
     """A folder that `autoauto export --to onnx` wrote for a plan on this machine; it may be deleted meanwhile.
-
-    Attributes:
-        model: what it serves.
 
     Raises:
         BadInput: it is no such folder, or this machine cannot run what it says.

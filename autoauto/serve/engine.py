@@ -61,7 +61,6 @@ class ProbeRuns:
 
     Attributes:
         dependence: why samples depend on each other, once it is complete.
-        is_complete: whether no more are to be computed.
     """
 
     def __init__(self, probe: SampleProbe | None) -> None:

@@ -48,7 +48,6 @@ class LoadOptions:
     """The load.
 
     Attributes:
-        n_samples: of a request.
         n_clients: of the closed load; None for as many as fill all micro-batches that may be in flight.
         shares: of the closed load's throughput, at which open load is put on.
         seconds: the duration of each load.
@@ -67,14 +66,11 @@ class LoadResult:
     """Measurements under one load.
 
     Attributes:
-        name: of the load.
-        n_samples: of a request.
         seconds: the duration.
         latencies_s: of the requests that were answered, each from the time when it was due.
         n_refused: requests that the server refused because of its load (429, 503).
         n_failed: those with another error, or without an answer.
         n_wrong: answers that disagree with another one to the same inputs.
-        client_cpu_s: CPU time that the clients took.
         server_cpu_s: that of the server without the processes that compute; None where it does not say so.
     """
 
@@ -99,11 +95,7 @@ class LoadResult:
 
 
 class Endpoint:
-    """A model on a server.
-
-    Attributes:
-        metadata: as the server gives them.
-    """
+    """A model on a server."""
 
     def __init__(self, session: ClientSession, url: str, metadata: Mapping[str, Any], options: LoadOptions) -> None:
         self._session = session

@@ -49,11 +49,9 @@ class ServedTensor:
     """An input or output of a model as it is served.
 
     Attributes:
-        name: in the model file.
         shape: at `batch_size` samples.
         dtype: of an element, as NumPy names it.
         batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
-        batch_size: samples of a micro-batch.
         data_dependent: whether lengths depend on data; `shape` is then an upper bound.
     """
 
@@ -117,7 +115,6 @@ class InferenceRequest(NamedTuple):
         id: the client's name of the request; empty where it gave none.
         n_samples: how many the inputs hold; those of a micro-batch where no input has a batch axis.
         inputs: views of the body where they are binary.
-        outputs: those that are wanted, in this order.
     """
 
     id: str

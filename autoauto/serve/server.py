@@ -110,11 +110,7 @@ async def serve(
 
 
 class Server:
-    """Answers requests to one model; implements `EngineEvents`.
-
-    Attributes:
-        connections: of its clients; None before it listens.
-    """
+    """Answers requests to one model; implements `EngineEvents`."""
 
     def __init__(self, artifact: Artifact, options: ServerOptions, log: Callable[[str], None]) -> None:
         self._model = model = artifact.model

@@ -22,10 +22,7 @@ class LoadFigures:
         statistic: "mean" or "median", of requests.
         input_tokens: of a prompt, in the mean.
         output_tokens: of an answer, in the mean.
-        tokens_per_s: of answers.
         requests_per_s: that were answered.
-        ttft_s: time to first token.
-        latency_s: of a request.
         tpot_s: time per output token after the first, where the program has the definition of [serve-bench].
         model: its name on the server.
         concurrency: requests in flight at most, where the load had a limit.

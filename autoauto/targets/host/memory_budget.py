@@ -54,7 +54,6 @@ class LimitedResult(Generic[Result]):
     """The result of a function in a worker, and the limit under which it ran.
 
     Attributes:
-        result: what the function returned.
         overhead_bytes: private memory of the runtime before the function ran.
         limit_bytes: limit of the process; 0 without a budget.
     """

@@ -45,10 +45,8 @@ class InputSamples:
     """Samples of a model's inputs.
 
     Attributes:
-        path: path of the file.
         arrays: all samples of every input along its batch axis, by the name of the input.
         axes: the batch axis of every input; None if the shape does not depend on the number of samples.
-        digest: digest of names, types, shapes and elements.
     """
 
     path: str

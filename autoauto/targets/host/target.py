@@ -57,7 +57,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     """Devices that are processes of this machine; `CompileOptions` say with which runtime, and in which format.
 
     Attributes:
-        measurements: all measurements so far, in order.
         load: load of this machine when the target was opened; None where the cores sufficed for it.
 
     Args:

@@ -26,11 +26,9 @@ class Gpu(NamedTuple):
     Attributes:
         number: the number after "cuda:", among the GPUs that this process may use.
         uuid: the name by which a process is given this GPU and no other.
-        name: name of the product.
         memory_bytes: all memory; a part may be reserved.
         clock_hz: the highest clock of its multiprocessors; 0 if it is not known.
         compute_capability: as (major, minor); (0, 0) if it is not known.
-        driver: version of the driver.
     """
 
     number: int

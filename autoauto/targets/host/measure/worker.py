@@ -60,7 +60,6 @@ class RunTimes(NamedTuple):
         core_ns: median CPU time of the thread that computes most; the runtime's other threads compute at the same time.
         wall_ns: median time on the clock.
         spread: median absolute deviation of the CPU time, relative to its median.
-        n_runs: number of runs.
     """
 
     core_ns: float
@@ -83,7 +82,6 @@ class SubModelPorts(NamedTuple):
     """A request to measure the sub-model that lies in the shared file.
 
     Attributes:
-        inputs, outputs: inputs and outputs of the sub-model.
         one_session: whether one session is enough, as for many layers, among which chance evens out.
         given: the inputs that are not made up but lie in another shared file.
         times_nodes: whether the answer is only the times of its nodes by the runtime itself.
@@ -115,12 +113,7 @@ class Measurement(NamedTuple):
 
 
 class FailedMeasurement(NamedTuple):
-    """The answer if the runtime does not run a sub-model.
-
-    Attributes:
-        refusal: what the runtime does not do, and why.
-        is_memory_error: whether an allocation failed.
-    """
+    """The answer if the runtime does not run a sub-model."""
 
     refusal: Refusal
     is_memory_error: bool
@@ -132,7 +125,6 @@ class EmptySession(NamedTuple):
     Attributes:
         first_bytes: memory of the first session of the process.
         other_bytes: mean memory of the sessions after it.
-        core_ns: CPU time of a run.
         tidy: returns the arena's free memory to the system.
     """
 

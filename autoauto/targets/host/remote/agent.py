@@ -52,7 +52,6 @@ class Agent:
     (`RemoteMachine.ask`), and gets what the method returns, unless that is None.
 
     Attributes:
-        workers: the workers that it started.
         running: the number of every worker that may send more, by the descriptor of its channel.
     """
 

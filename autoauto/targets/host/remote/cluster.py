@@ -37,8 +37,6 @@ class Facts(NamedTuple):
 
     Attributes:
         software: versions of autoauto and of the installed runtimes.
-        cpu_model: the model of the CPU.
-        cores: as `autoauto.targets.host.machine.cores`.
         memory_bytes: of the whole machine.
     """
 

@@ -167,7 +167,6 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
     """Another machine, on which an agent waits to be dialled; all its processes end with the context.
 
     Attributes:
-        name: how messages call it.
         clock_offset_ns: by the quickest of some round trips, so right up to half the time of that trip.
 
     Raises:

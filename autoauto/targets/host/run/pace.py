@@ -53,7 +53,6 @@ class SteadyPace:
         worth_per_s: the lower end of the best throughput so far, in micro-batches/s of all pipelines; 0 without one.
 
     Attributes:
-        is_steady: whether no more inputs are needed.
         is_beaten: whether no more are needed because the throughput lies below `worth_per_s`.
 
     Raises:

@@ -54,16 +54,12 @@ class StageTask:
     """The arguments of a stage's worker.
 
     Attributes:
-        layers: layers of the stage.
         idle: a model that computes next to nothing, which shows the memory of the runtime itself.
-        file: the sub-model of the stage.
         given, given_ports: a message with inputs of the model on which the stage warms up, and its tensors; None where
             the inputs are made up.
-        inputs, outputs: inputs and outputs of the sub-model.
         received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
         receive, send: the channels from the devices of the previous and to those of the next stage, in the order in
             which the micro-batches of this worker use them; after the last the first is next.
-        resources: what the worker may use.
         serves: whether micro-batches come from outside, without an end in sight. Then a micro-batch that the model
             refuses is handed on as a failure, and no times are recorded.
     """

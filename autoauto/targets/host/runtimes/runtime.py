@@ -24,8 +24,6 @@ class EffectiveOptions(NamedTuple):
     Attributes:
         device: in the runtime's word.
         precision: in the runtime's word, of its products.
-        n_threads: that compute at the same time.
-        options: of the session, in words.
     """
 
     device: str

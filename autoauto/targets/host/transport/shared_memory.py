@@ -51,9 +51,6 @@ _HEAD_BYTES = ALIGNMENT
 class Ring(MessageWriter, MessageReader):
     """Both ends of a channel from one writer to one reader; it can be pickled as an argument of a new process.
 
-    Attributes:
-        n_slots: maximum number of messages in the ring.
-
     >>> ring = Ring.create(n_slots=2, slot_bytes=3)
     >>> ring.reserve()[:2] = b"ab"; ring.commit(2); ring.finish()
     >>> bytes(ring.peek()); ring.release(); ring.peek() is None
@@ -170,13 +167,7 @@ def _stride(slot_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A buffer of arrays of one shape and type.
-
-    Attributes:
-        layout: name, rows, steps and the size of an entry.
-        shape: shape of an entry.
-        dtype: type of its elements, by NumPy's name.
-    """
+    """A buffer of arrays of one shape and type."""
 
     layout: BufferLayout
     shape: tuple[int, ...]
@@ -210,10 +201,6 @@ class Traffic:
 
 class ArrayFile(AbstractContextManager["ArrayFile"]):
     """Buffers in a mapped file; entries are copied into private memory and back.
-
-    Attributes:
-        loads, stores: traffic so far.
-        n_bytes: size of the file.
 
     Raises:
         OSError: the disk has no room for the file.

@@ -196,9 +196,6 @@ class Gate:
     """Takes the connections of a run on one machine, only from those who prove that they know the secret.
 
     The proof includes the number of the connection. Whoever sends something else, or nothing, is refused.
-
-    Attributes:
-        address: the host and the port.
     """
 
     def __init__(self, host: str, token: bytes) -> None:

@@ -60,10 +60,6 @@ class RunningServer:
         words: of the command that starts it elsewhere.
         cores: the hardware threads on which it runs; by default those of this process.
 
-    Attributes:
-        address: its URL.
-        pid: of its process.
-
     Raises:
         OutOfMemory: it does not come up, since memory lacks.
         Unsupported: it does not come up, by what its log says.

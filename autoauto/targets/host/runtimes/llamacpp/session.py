@@ -71,8 +71,6 @@ class LlamaCppSession(Session):
         prompt_threads: threads that compute prompts; 0 for as many as decode.
         n_batch: maximum number of tokens in a step.
         n_ubatch: maximum number of them that are computed at once.
-        flash_attention: whether attention is computed block by block.
-        cache_type: format of keys and values in the cache.
     """
 
     runtime: ClassVar[str] = "llamacpp"

@@ -37,8 +37,6 @@ class LlamaCppTarget:
     """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with.
 
     Attributes:
-        file: the file that they serve.
-        n_clients: number of clients that send requests.
         load: load of the machine before the search; None where its cores sufficed for it.
     """
 

@@ -33,7 +33,6 @@ class OnnxRuntimeSession(HostSession):
     """A session of ONNX Runtime, which computes in the formats of the file.
 
     Attributes:
-        graph_optimization: how far the graph is rewritten.
         spinning: whether idle threads of the session wait in a loop, ready at once, or sleep.
     """
 
