@@ -74,7 +74,10 @@ async def serving(
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop)
-            yield connections, _url(listener, address)
+            host, port = listener.sockets[0].getsockname()[:2]
+            if ":" in host:  # of IPv6
+                host = f"[{host}]"
+            yield connections, f"{'http' if address.tls is None else 'https'}://{host}:{port}"
         finally:
             listener.close()
     finally:
@@ -95,9 +98,3 @@ async def _listen(protocol: Callable[[], asyncio.Protocol], address: Address, ba
         raise BadInput(
             f"{address.host}:{address.port} must be free to be served at: {error.strerror}; try another port"
         ) from error
-
-
-def _url(listener: asyncio.Server, address: Address) -> str:
-    host, port = listener.sockets[0].getsockname()[:2]
-    scheme = "http" if address.tls is None else "https"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # of IPv6 in brackets

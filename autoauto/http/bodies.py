@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import IO, TYPE_CHECKING
 
@@ -90,7 +90,7 @@ class Bodies:
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in _WINDOW_BITS and encoding not in ("", "identity"):
             raise BadInput(f"a body must come as it is, or packed by {', '.join(_WINDOW_BITS)}, got {encoding:.40}")
-        unpacker = Unpacker(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
+        unpacker = zlib.decompressobj(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
         try:
             async with asyncio.timeout(self._max_s) as limit:
                 self._arriving[limit] = None
@@ -99,10 +99,12 @@ class Bodies:
                         if unpacker is None:
                             add(chunk)
                             continue
-                        for part in unpacker.parts(chunk):
-                            add(part)
+                        packed = chunk
+                        while packed and not unpacker.eof:
+                            add(unpacker.decompress(packed, UNPACKED_BYTES))
                             await asyncio.sleep(0)
-                    if unpacker is not None and not unpacker.is_complete:
+                            packed = unpacker.unconsumed_tail
+                    if unpacker is not None and not unpacker.eof:
                         raise zlib.error("its end is missing")
                 finally:
                     self._arriving.pop(limit, None)
@@ -128,25 +130,3 @@ class Bodies:
 
     def _too_large(self) -> LargeRequest:
         return LargeRequest(f"a body may have {self._max_bytes} bytes; {self._hint}")
-
-
-class Unpacker:
-    """Unpacks a stream of gzip or zlib, never more at once than `UNPACKED_BYTES`."""
-
-    def __init__(self, window_bits: int) -> None:
-        self._stream = zlib.decompressobj(window_bits)
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the end of the stream has been seen."""
-        return self._stream.eof
-
-    def parts(self, packed: bytes) -> Iterator[bytes]:
-        """The unpacked content of the next bytes of the stream, in parts.
-
-        Raises:
-            zlib.error: they are not of such a stream.
-        """
-        while packed and not self._stream.eof:
-            yield self._stream.decompress(packed, UNPACKED_BYTES)
-            packed = self._stream.unconsumed_tail

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import NamedTuple
 
 from autoauto.engines.command import quoted
 from autoauto.launch.faults import EngineFault, FaultKind
@@ -19,20 +18,6 @@ from autoauto.load.openai import KEY_VARIABLE, base_of
 from autoauto.records.errors import BadInput
 
 MODELS_PATH = "/v1/models"
-
-
-class Endpoints(NamedTuple):
-    """Servers of somebody else; see `RunningEngines`."""
-
-    urls: tuple[str, ...]
-
-    def fault(self, timeout_s: float = 0.0) -> EngineFault | None:
-        """Implements `RunningEngines`; nobody says why one has ended."""
-        return None
-
-    def log(self) -> tuple[str, ...]:
-        """Implements `RunningEngines`; nobody has it."""
-        return ()
 
 
 class EndpointLauncher:
@@ -68,7 +53,7 @@ class EndpointLauncher:
             self._last = replicas
         elif not all(map(_is_up, urls)):
             self._wait(urls, limit_s, must_change=False)
-        yield Endpoints(urls)
+        yield RunningEngines(urls)
 
     def _wait(self, urls: tuple[str, ...], limit_s: float, *, must_change: bool) -> None:
         signal = Path(tempfile.gettempdir(), f"autoauto-restarted-{os.getpid()}")

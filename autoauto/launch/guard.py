@@ -87,15 +87,12 @@ def _started(task: dict, port: str, folder: str) -> subprocess.Popen:  # type: i
             stdin=subprocess.DEVNULL,
             stdout=2,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it calls the kernel alone, and there are no threads
+            # It calls the kernel alone, and there are no threads.
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509
         )
     except OSError as error:
         print(f"{words[0]}: {error.strerror}", file=sys.stderr, flush=True)
         sys.exit(MISSING)
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 def _end(*_: object) -> None:

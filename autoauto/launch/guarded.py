@@ -14,6 +14,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple, Self
 
+from typing_extensions import override
+
 from autoauto.engines.command import ALL_ADDRESSES
 from autoauto.launch import guard
 from autoauto.launch.faults import EngineFault, FaultKind, fault_of_log
@@ -67,7 +69,10 @@ class GuardedEngine:
             self._log.close()
             raise MeasurementsFailed(f"{program[0]} must be a program: {error.strerror}") from error
         try:
-            self._send(task)
+            assert self._process.stdin is not None
+            with suppress(BrokenPipeError):  # its log says why it has ended
+                self._process.stdin.write(json.dumps(task._asdict()).encode() + b"\n")
+                self._process.stdin.flush()
             self.port, self.pid = self._started()
         except BaseException:
             self.close()
@@ -78,12 +83,6 @@ class GuardedEngine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _send(self, task: GuardTask) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # its log says why it has ended
-            self._process.stdin.write(json.dumps(task._asdict()).encode() + b"\n")
-            self._process.stdin.flush()
 
     def _started(self) -> tuple[int, int]:
         """The port and the process of the engine, as the guard says them."""
@@ -131,14 +130,15 @@ class GuardedEngine:
         self._log.close()
 
 
-class GuardedEngines:
-    """Several that run; see `RunningEngines`."""
+class GuardedEngines(RunningEngines):
+    """Engines that guards run."""
 
     def __init__(self, engines: Sequence[GuardedEngine], urls: tuple[str, ...]) -> None:
-        self._engines, self.urls = engines, urls
+        super().__init__(urls)
+        self._engines = engines
 
+    @override
     def fault(self, timeout_s: float = 0.0) -> EngineFault | None:
-        """Implements `RunningEngines`."""
         end_s = monotonic() + timeout_s
         while True:
             faults = [fault for engine in self._engines if (fault := engine.fault())]
@@ -146,8 +146,8 @@ class GuardedEngines:
                 return next(iter(faults), None)
             sleep(POLL_S)
 
+    @override
     def log(self) -> tuple[str, ...]:
-        """The last lines of all."""
         return tuple(line for engine in self._engines for line in engine.log())
 
 

@@ -245,18 +245,13 @@ class ChildProcess:
         """Wait for the end of the process, at most for a time (None: without limit); None if it still runs."""
         if self._ending is None and wait([self.end_fd], timeout_s):
             self._process.wait()
-            self._ending = self._reported() or Ending(self._process.returncode)  # also of a guard that was killed
+            self._ending = Ending(self._process.returncode)  # also of a guard that was killed
+            if self._control is not None:
+                with suppress(OSError):
+                    report = self._control.recv(100, socket.MSG_DONTWAIT)
+                    if report:
+                        self._ending = Ending(*map(int, report.split()))
         return self._ending
-
-    def _reported(self) -> Ending | None:
-        """The end of the process as its guard reports it; None where there is no guard, or the guard was killed."""
-        if self._control is None:
-            return None
-        with suppress(OSError):
-            report = self._control.recv(100, socket.MSG_DONTWAIT)
-            if report:
-                return Ending(*map(int, report.split()))
-        return None
 
     def kill(self) -> None:
         """Kill the process; its guard kills all that it started. `close` waits for the end."""

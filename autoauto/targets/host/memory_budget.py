@@ -28,7 +28,6 @@ from autoauto.targets.host.transport.bounded import memory_of
 
 Result = TypeVar("Result")
 
-MECHANISM = "RLIMIT_DATA of the worker, to which the memory of the runtime itself is added"
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "MALLOC_ARENA_MAX": "1",
