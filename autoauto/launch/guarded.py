@@ -51,12 +51,7 @@ class GuardTask(NamedTuple):
 
 
 class GuardedEngine:
-    """A process that a guard runs; a context at whose end nothing of it is left.
-
-    Raises:
-        EngineFault: there is no such program.
-        MeasurementsFailed: the guard does not run.
-    """
+    """A process that a guard runs; a context at whose end nothing of it is left."""
 
     def __init__(self, task: GuardTask, program: Sequence[str] = HERE) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the engine

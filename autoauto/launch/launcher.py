@@ -116,11 +116,7 @@ def launchers() -> Mapping[str, Callable[[str], EngineLauncher]]:
 
 
 def wait_until_ready(engines: RunningEngines, path: str, limit_s: float) -> None:
-    """Wait until all answer.
-
-    Raises:
-        EngineFault: one has ended, or does not answer in time.
-    """
+    """Wait until all answer."""
     end_s = monotonic() + limit_s
     for url in engines.urls:
         while not answers(url + path):

@@ -164,11 +164,7 @@ class RunningLoad:
             self._states.append(state)
 
     def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
-        """Compute the measurement of the load.
-
-        Raises:
-            MeasurementsFailed: requests of the warm-up failed, or all others.
-        """
+        """Compute the measurement of the load."""
         load = self._load
         failed = [answer for answer in self._answers.values() if answer.failure]
         counted = [self._answers[n] for n in sorted(self._answers) if n >= load.n_before]

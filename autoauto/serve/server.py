@@ -155,11 +155,7 @@ class Server:
         return app
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Start the processes, answer requests until `stop`, and end the processes.
-
-        Raises:
-            AutoautoError: the processes do not start, or end again and again.
-        """
+        """Start the processes, answer requests until `stop`, and end the processes."""
         self._engine.start()
         watch = self._loop.create_task(self._watch())
         try:

@@ -133,11 +133,7 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
 
 
 def check_named(given: Cluster, named: Sequence[NamedDevice]) -> None:
-    """Refuse a described cluster of other devices than --device names, or with more cores than there are.
-
-    Raises:
-        BadInput: the cluster is refused.
-    """
+    """Refuse a described cluster of other devices than --device names, or with more cores than there are."""
     # Kinds as their number of devices, the cores of each (1 beside a GPU), and their name.
     described = [(kind.n_devices, kind.device.n_tiles, kind.device.name) for kind in given.kinds]
     if not described:
@@ -203,11 +199,7 @@ class HostDevices:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of every device in --device; no names if all are single cores.
-
-        Raises:
-            BadInput: nvidia-smi fails.
-        """
+        """The name of every device in --device; no names if all are single cores."""
         numbers = {gpu.uuid: gpu.number for gpu in gpus_here()} if self.has_gpus else {}
         names = []
         for device in range(len(self.unlike or self.gpus)):
@@ -258,11 +250,7 @@ class HostDevices:
         return (number + 1) * n_threads
 
     def check(self, options: CompileOptions) -> None:
-        """Refuse options with which these devices do not compute.
-
-        Raises:
-            BadInput: the runtime computes elsewhere, or cores and GPUs have no such format in common.
-        """
+        """Refuse options with which these devices do not compute."""
         session = options.session
         if computes_on_gpus(str(session.runtime)) == self.has_cores:
             given = "cores" if self.has_cores else "--device with GPUs"

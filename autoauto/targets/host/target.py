@@ -181,11 +181,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
-        """Implements `TimesNodes`; none on GPUs, since the CUDA provider computes after the calls that a session times.
-
-        Raises:
-            MissingExtra, Unsupported, BadInput, OutOfMemory, WorkerLost: as in `compile`.
-        """
+        """Implements `TimesNodes`; none on GPUs, since the CUDA provider computes after the calls that a session times."""
         if self._session(device, options).gpu:
             return ()
         layers = LayerRange(0, len(graph))

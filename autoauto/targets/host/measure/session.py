@@ -214,11 +214,7 @@ def _check_arena(session: OpenModel, at_rest: dict[str, int], budget_bytes: int,
 
 @contextmanager
 def refusals(runtime: Runtime, layers: LayerRange) -> Iterator[None]:
-    """Turn what a runtime raises into `Unsupported`, but for a failed allocation.
-
-    Raises:
-        Unsupported: the runtime does not read or run the layers.
-    """
+    """Turn what a runtime raises into `Unsupported`, but for a failed allocation."""
     try:
         yield
     except Exception as error:
@@ -249,11 +245,7 @@ def refusal_of(error: Exception) -> Refusal:
 
 @contextmanager
 def memory_errors(session: OpenModel, layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
-    """Turn a failed allocation into `OutOfMemory` with the memory measured before; lifts the limit to report it.
-
-    Raises:
-        OutOfMemory: an allocation failed.
-    """
+    """Turn a failed allocation into `OutOfMemory` with the memory measured before; lifts the limit to report it."""
     try:
         yield
     except Exception as error:

@@ -147,11 +147,7 @@ class DaskMachines:
 
 
 def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
-    """Refuse machines that make no cluster.
-
-    Raises:
-        BadInput: there are none, they differ from each other or in software from this one, or have too few cores.
-    """
+    """Refuse machines that make no cluster."""
     if not machines:
         raise BadInput(
             f"no Dask worker at {address} has devices; start one on every machine: dask worker --resources {DEVICE}=N"
@@ -206,11 +202,7 @@ def facts() -> Facts:
 
 
 def start_agent(token: bytes) -> tuple[str, int]:
-    """In a Dask worker: start an `agent`, and return its address, which is on the network of the worker alone.
-
-    Raises:
-        WorkerLost: it has ended.
-    """
+    """In a Dask worker: start an `agent`, and return its address, which is on the network of the worker alone."""
     from distributed import get_worker
 
     host = urlsplit(get_worker().address).hostname
@@ -279,11 +271,7 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
 
 
 def check_served(cluster: Cluster, machines: Sequence[ServedMachine]) -> None:
-    """Refuse a cluster that the workers cannot serve.
-
-    Raises:
-        BadInput: it has more machines than there are workers, or a machine more devices than its worker.
-    """
+    """Refuse a cluster that the workers cannot serve."""
     n_machines = -(-len(cluster) // cluster.machine_size)
     if n_machines > len(machines):
         raise BadInput(

@@ -54,9 +54,6 @@ class SteadyPace:
 
     Attributes:
         is_beaten: whether no more are needed because the throughput lies below `worth_per_s`.
-
-    Raises:
-        BadInput: `AUTOAUTO_RUN_S` is not a number of seconds.
     """
 
     def __init__(self, n_pipelines: int, n_devices: int, worth_per_s: float = 0.0) -> None:

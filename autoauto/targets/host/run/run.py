@@ -77,10 +77,6 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         options: batch size, and the session, whose cores of a device are its threads.
         machines: the machines of the cluster; by default all devices are on this machine.
         samples: the inputs; by default they are made up.
-
-    Raises:
-        WorkerLost: a process, or another machine, has ended.
-        OutOfMemory: a stage exceeds its budget.
     """
 
     def __init__(
@@ -154,10 +150,6 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         Args:
             plan: the plan of this object, or an equal one with other costs.
             keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
-
-        Raises:
-            OutOfMemory: an allocation of a stage failed.
-            WorkerLost: a process was killed.
         """
         pace = SteadyPace(len(self._resources), plan.n_devices, worth_per_s)
 
@@ -249,10 +241,6 @@ class OpenPlans:
         Args:
             may_lack_memory: whether a stage may exceed its budget because of the open plans, as on a GPU, whose memory
                 is the budget; then they are closed, and the plan is loaded once more.
-
-        Raises:
-            OutOfMemory: a stage exceeds its budget.
-            Exception: any other exception of a stage.
         """
         if key in self._plans:
             self._plans[key] = self._plans.pop(key)  # the dictionary is in the order of the last use

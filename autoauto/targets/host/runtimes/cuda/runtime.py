@@ -103,11 +103,7 @@ class CudaRuntime(Runtime):
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """It always keeps the memory of a run for the next.
-
-        Raises:
-            BadInput: the package has no provider for CUDA, or the driver does not start.
-        """
+        """It always keeps the memory of a run for the next."""
         onnxruntime.set_default_logger_severity(4)  # what fails is raised
         if _PROVIDER not in onnxruntime.get_available_providers():
             raise BadInput(
@@ -133,11 +129,7 @@ class CudaRuntime(Runtime):
     @contextmanager
     @override
     def exclusively(self, options: SessionOptions) -> Iterator[None]:
-        """A lock on a file, since a GPU does not tell in a container which process holds what.
-
-        Raises:
-            BadInput: the cache folder cannot be written.
-        """
+        """A lock on a file, since a GPU does not tell in a container which process holds what."""
         path = cache_dir() / f"{options.gpu}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,11 +183,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def recordable() -> Iterator[None]:
-    """Say what to try where the runtime cannot record a model as a CUDA graph.
-
-    Raises:
-        BadInput: it cannot.
-    """
+    """Say what to try where the runtime cannot record a model as a CUDA graph."""
     try:
         yield
     except Exception as error:
