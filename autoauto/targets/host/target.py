@@ -181,7 +181,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
-        """Implements `TimesNodes`; none on GPUs, since the CUDA provider computes after the calls that a session times."""
+        """Implements `TimesNodes`; none on GPUs: the CUDA provider computes after the calls that a session times."""
         if self._session(device, options).gpu:
             return ()
         layers = LayerRange(0, len(graph))

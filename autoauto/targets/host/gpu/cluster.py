@@ -10,10 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -64,13 +62,6 @@ class GpuLinkTimes:
         return Link(self.from_bytes_per_s, round(self.from_s * CLOCK_HZ))
 
 
-class Copier(NamedTuple):
-    """Copies an array of the host to the device, and back into it."""
-
-    to_gpu: Callable[[Array], None]
-    from_gpu: Callable[[Array], None]
-
-
 def gpu_link_times(gpu: Gpu) -> GpuLinkTimes:
     """The times of a GPU, from the cache folder where this machine has measured them before."""
     cache = MachineCache("gpu-links", VERSION, gpu.name, gpu.driver)
@@ -95,33 +86,30 @@ def _copy_in_worker(connection: Channel, uuid: str, cores: tuple[int, ...], ring
     except BadInput:
         pinned = False
     address = driver.allocate(MESSAGE_BYTES)  # freed with the process
-    copier = Copier(lambda array: driver.to_gpu(address, array), lambda array: driver.from_gpu(array, address))
-    connection.send(copy_times(copier, np.frombuffer(ring.reserve(), np.uint8), pinned=pinned))
+    message = np.frombuffer(ring.reserve(), np.uint8)
+    to_s, to_rate = time_and_rate(lambda array: driver.to_gpu(address, array), message)
+    from_s, from_rate = time_and_rate(lambda array: driver.from_gpu(array, address), message)
+    connection.send(GpuLinkTimes(to_s, from_s, to_rate, from_rate, float(pinned)))
 
 
-def copy_times(copier: Copier, message: Array, *, pinned: bool) -> GpuLinkTimes:
-    """The times of short copies and of copies of all of `message`, both ways."""
-    to_s, to_rate = _time_and_rate(copier.to_gpu, message)
-    from_s, from_rate = _time_and_rate(copier.from_gpu, message)
-    return GpuLinkTimes(to_s, from_s, to_rate, from_rate, float(pinned))
-
-
-def _time_and_rate(copy: Callable[[Array], None], message: Array) -> tuple[float, float]:
+def time_and_rate(copy: Callable[[Array], None], message: Array) -> tuple[float, float]:
     """Seconds of a copy of the first bytes of a message, and bytes a second of the others."""
     few = message[:64]
-    few_s, all_s = _shortest(partial(copy, few)), _shortest(partial(copy, message))
+    few_s, all_s = _shortest(copy, few), _shortest(copy, message)
     return few_s, (len(message) - len(few)) / max(all_s - few_s, 1e-9)
 
 
-def _shortest(call: Callable[[], None]) -> float:
+def _shortest(copy: Callable[[Array], None], message: Array) -> float:
     """The shortest of the medians of a few rounds: other processes only make times longer."""
-    return min(median(_seconds(call) for _ in range(N_COPIES)) for _ in range(N_ROUNDS))
-
-
-def _seconds(call: Callable[[], None]) -> float:
-    start = perf_counter()
-    call()
-    return perf_counter() - start
+    medians = []
+    for _ in range(N_ROUNDS):
+        times = []
+        for _ in range(N_COPIES):
+            start = perf_counter()
+            copy(message)
+            times.append(perf_counter() - start)
+        medians.append(median(times))
+    return min(medians)
 
 
 def gpu_cluster(gpus: Sequence[Gpu], memory_bytes: int | None = None, links: GpuLinkTimes | None = None) -> Cluster:

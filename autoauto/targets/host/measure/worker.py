@@ -26,7 +26,6 @@ from autoauto.targets.host.measure.session import (
     NONE_GIVEN,
     OpenModel,
     Refusal,
-    refusal_of,
     set_limit,
 )
 from autoauto.targets.host.memory_budget import data_bytes
@@ -112,13 +111,6 @@ class Measurement(NamedTuple):
     peak_bytes: int
 
 
-class FailedMeasurement(NamedTuple):
-    """The answer if the runtime does not run a sub-model."""
-
-    refusal: Refusal
-    is_memory_error: bool
-
-
 class EmptySession(NamedTuple):
     """Costs of a session that computes nothing, which are subtracted from those of a sub-model.
 
@@ -153,7 +145,7 @@ def serve(
     probe = SpeedProbe()
     core_ns = _time(load, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
-    tidy = partial(first.run, *first.example_arrays(), tidy=True)
+    tidy = partial(first.model.run, *first.example_arrays(), tidy=True)
     empty = EmptySession(first.parameter_bytes, other_bytes, core_ns, tidy)
     connection.send(None)
     while True:
@@ -180,7 +172,7 @@ def serve(
                     else:
                         answer = _measurement(open_session, empty, probe, one_session=ports.one_session)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
-            connection.send(FailedMeasurement(refusal_of(error), runtime.is_memory_error(error)))
+            connection.send(Refusal.of(error, runtime))
         else:
             connection.send(answer)
 
@@ -207,8 +199,8 @@ def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) 
 
 def _node_times(session: OpenModel, probe: SpeedProbe) -> tuple[NodeTime, ...]:
     """The times of nodes in runs like those of a stage: inputs are in the caches, and weights as far as all fit."""
-    time_runs(session.example_run(), probe, session.cpu_time_ns)
-    return session.node_times()
+    time_runs(session.example_run(), probe, session.model.cpu_time_ns)
+    return session.model.node_times()
 
 
 def _measurement(
@@ -217,7 +209,7 @@ def _measurement(
     session = load()
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     if one_session:
-        times = time_runs(session.example_run(), probe, session.cpu_time_ns, is_warm=True)
+        times = time_runs(session.example_run(), probe, session.model.cpu_time_ns, is_warm=True)
     else:
         del session  # its memory would be in the way of the sessions that are timed
         times = _time(load, probe)
@@ -232,7 +224,7 @@ def _measurement(
 def _time(load: Callable[[], OpenModel], probe: SpeedProbe) -> RunTimes:
     def attempt() -> RunTimes:
         session = load()
-        return time_runs(session.example_run(), probe, session.cpu_time_ns)
+        return time_runs(session.example_run(), probe, session.model.cpu_time_ns)
 
     return shortest_attempt(attempt)
 

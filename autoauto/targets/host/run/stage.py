@@ -145,7 +145,8 @@ def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpan
     speeds = [1 / probe.factor()]
     probed_ns = perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
-    run = refusals(runtime_named(task.resources.session.runtime), task.layers)(session.run)
+    model = session.model
+    run = refusals(session.runtime, task.layers)(model.run)
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
         if not receive.wait():
             break
@@ -157,11 +158,11 @@ def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpan
         for name in carried:
             outputs[name][...] = inputs[name]
         # Moving tensors to a GPU and back counts as copying, so its time goes from the computation to `copied`.
-        copied = perf_counter_ns() - session.moved_ns()
-        core_start = session.cpu_time_ns()
+        copied = perf_counter_ns() - model.moved_ns()
+        core_start = model.cpu_time_ns()
         run(inputs, outputs)
-        copied += session.moved_ns()
-        compute_ns += session.cpu_time_ns() - core_start
+        copied += model.moved_ns()
+        compute_ns += model.cpu_time_ns() - core_start
         computed = perf_counter_ns()
         send.commit(message_bytes(task.sent))
         receive.release()
@@ -185,12 +186,12 @@ def _serve_stream(session: OpenModel, task: StageTask) -> None:
             inputs, outputs = arrays(message, task.received), writable(send.reserve(), task.sent)
             for name in carried:
                 outputs[name][...] = inputs[name]
-            session.run(inputs, outputs)
+            session.model.run(inputs, outputs)
         except FailedMessage as failure:  # of an earlier stage
             send.reserve()
             send.fail(str(failure))
         except Exception as error:
-            if session.is_memory_error(error):
+            if session.runtime.is_memory_error(error):
                 raise
             send.fail(" ".join(str(error).split()))
         else:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -47,22 +47,6 @@ _NOT_RECORDABLE = re.compile(
     r"|CUDA failure 90\d: "  # cudaErrorStreamCapture...: a kernel waits for the CPU
 )
 """Messages of the runtime for a model that it cannot record as a CUDA graph."""
-
-
-class DeviceMemory(Protocol):
-    """Memory where a model computes, by addresses there."""
-
-    def allocate(self, n_bytes: int) -> int:
-        """Allocate; returns the address."""
-
-    def free(self, address: int) -> None:
-        """Free what `allocate` returned."""
-
-    def to_gpu(self, address: int, array: Array) -> None:
-        """Copy an array there."""
-
-    def from_gpu(self, array: Array, address: int) -> None:
-        """Copy it back."""
 
 
 class CudaRuntime(Runtime):
@@ -252,7 +236,7 @@ class CudaModel(LoadedModel):
         session: Any,
         inputs: Sequence[Port],
         outputs: Sequence[Port],
-        memory: DeviceMemory,
+        memory: CudaDriver,
         kind: str,
         of_weights: Precision = Precision.FP32,
     ) -> None:
