@@ -51,7 +51,7 @@ class EndpointLauncher:
             _say("\n".join(["start, on GPUs of its own each:", *map(_shown, replicas)]))
             self._wait(urls, limit_s, must_change=self._last is not None)
             self._last = replicas
-        elif not all(map(_is_up, urls)):
+        elif not all(answers(url + MODELS_PATH) for url in urls):
             self._wait(urls, limit_s, must_change=False)
         yield RunningEngines(urls)
 
@@ -66,7 +66,7 @@ class EndpointLauncher:
         end_s = monotonic() + limit_s
         try:
             while True:
-                up = {url for url in urls if _is_up(url)}
+                up = {url for url in urls if answers(url + MODELS_PATH)}
                 waiting &= up  # one that does not answer is being restarted
                 if _is_said(signal):
                     waiting = set()
@@ -78,10 +78,6 @@ class EndpointLauncher:
         finally:
             with suppress(OSError):  # of another user
                 signal.unlink(missing_ok=True)
-
-
-def _is_up(url: str) -> bool:
-    return answers(url + MODELS_PATH)
 
 
 def _is_said(signal: Path) -> bool:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from math import ceil, sqrt
 from time import perf_counter, thread_time
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from autoauto.engines.metrics import ServerState
 from autoauto.load.arrivals import closed_loop, open_loop
 from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
 from autoauto.load.prompts import TextPrompts, token_prompt
-from autoauto.load.replicas import SharedServers
 from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
 from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import MeasurementsFailed
@@ -77,20 +75,65 @@ async def _measure(urls: Sequence[str], load: TokenLoad, model: str, chat: bool,
         endpoints: list[OpenAiEndpoint] = []
         for url, served in zip(urls, every, strict=True):
             endpoints.append(OpenAiEndpoint(session, url, served["id"], chat, load.extra))
-        prompt, assumed = await _prompts(endpoints[0], load, chat, every[0])
+        assumed: tuple[str, ...] = ()
+        prompt: Prompt
+        if chat:
+            prompt = await TextPrompts.fitted(load, endpoints[0].n_tokens_of)
+        else:
+            size = load.vocabulary_size or (every[0].get("meta") or {}).get("n_vocab")
+            if not size:
+                assumed = (f"the vocabulary was assumed to have {ASSUMED_VOCABULARY:,} tokens or more",)
+            prompt = partial(token_prompt, load, size or ASSUMED_VOCABULARY)
         running = RunningLoad(SharedServers(endpoints), load, prompt)
         await running.put_on()
         return running.result(", ".join(urls), assumed)
 
 
-async def _prompts(
-    endpoint: OpenAiEndpoint, load: TokenLoad, chat: bool, served: Mapping[str, Any]
-) -> tuple[Prompt, tuple[str, ...]]:
-    if chat:
-        return await TextPrompts.fitted(load, endpoint.n_tokens_of), ()
-    size = load.vocabulary_size or (served.get("meta") or {}).get("n_vocab")
-    assumed = () if size else (f"the vocabulary was assumed to have {ASSUMED_VOCABULARY:,} tokens or more",)
-    return partial(token_prompt, load, size or ASSUMED_VOCABULARY), assumed
+class SharedServers:
+    """Servers of one model, one or more; a request goes to that with the fewest under way."""
+
+    def __init__(self, endpoints: Sequence[OpenAiEndpoint]) -> None:
+        self._endpoints = endpoints
+        self._n_in_flight = [0] * len(endpoints)
+
+    async def generate(
+        self, prompt: Sequence[int] | str, n_tokens: int, on_event: Callable[[float], None]
+    ) -> StreamedAnswer:
+        """Send a prompt to one of them; see `OpenAiEndpoint.generate`."""
+        chosen = self._n_in_flight.index(min(self._n_in_flight))
+        self._n_in_flight[chosen] += 1
+        try:
+            return await self._endpoints[chosen].generate(prompt, n_tokens, on_event)
+        finally:
+            self._n_in_flight[chosen] -= 1
+
+    async def server_state(self) -> ServerState | None:
+        """The state of all servers together; None if one does not state its own."""
+        states = []
+        for endpoint in self._endpoints:
+            state = await endpoint.server_state()
+            if state is None:
+                return None
+            states.append(state)
+        return together(states)
+
+
+def together(states: Sequence[ServerState]) -> ServerState:
+    """Numbers of several servers added up; of the use of KV caches the largest.
+
+    >>> together([ServerState("e", 1.0, 0.0, 0.2, None, 5.0), ServerState("e", 2.0, 1.0, 0.5, None, 6.0)])
+    ServerState(engine='e', running=3.0, waiting=1.0, kv_usage=0.5, preemptions=None, output_tokens=11.0)
+    """
+
+    def combined(name: str, of: Callable[[list[float]], float]) -> float | None:
+        values = [getattr(state, name) for state in states]
+        return None if None in values else of(values)
+
+    running = sum(state.running for state in states)
+    waiting, kv_usage = combined("waiting", sum), combined("kv_usage", max)
+    return ServerState(
+        states[0].engine, running, waiting, kv_usage, combined("preemptions", sum), combined("output_tokens", sum)
+    )
 
 
 class RunningLoad:

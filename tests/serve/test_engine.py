@@ -20,8 +20,7 @@ from autoauto.records.units import Precision
 from autoauto.serve import engine as engine_module
 from autoauto.serve.artifact import Artifact, ServedModel
 from autoauto.serve.batcher import Job, MicroBatch, Piece
-from autoauto.serve.direct import MAX_BYTES
-from autoauto.serve.engine import PipelineEngine
+from autoauto.serve.engine import MAX_DIRECT_BYTES, PipelineEngine
 from autoauto.targets.host.run.independence import UNCHECKED, BatchTensor, Variation
 from tests.serve.conftest import port
 
@@ -31,7 +30,7 @@ MODEL = ServedModel(
 NEGATIVE, DIES = -1.0, 1e9
 
 
-WAYS = {"no process alone": None, "large tensors": MAX_BYTES + 1, "directly": MAX_BYTES}
+WAYS = {"no process alone": None, "large tensors": MAX_DIRECT_BYTES + 1, "directly": MAX_DIRECT_BYTES}
 """Bytes of the tensors of the only process, if it is alone; the event loop copies small ones itself."""
 
 
@@ -171,7 +170,7 @@ def run(
         engine = PipelineEngine(cast("Artifact", served), events)
         engine.start()
         await asyncio.wait_for(scenario(engine, events, served), 30)
-        assert (engine._direct, engine._pids) == (None, [])
+        assert (engine._exchange, engine._pids) == (None, [])
         await asyncio.to_thread(engine.close)
         assert events.is_empty
         with pytest.raises(OSError, match="Bad file descriptor"):
@@ -203,7 +202,7 @@ def test_micro_batches_are_computed_in_order_until_a_stop(n_bytes: int | None) -
         assert served.inputs == [[1, 2], [3, 3]]  # the last sample fills up
         late = batch_of(5, 6)[0]
         engine.submit(late)
-        if n_bytes == MAX_BYTES:  # all that was given directly must have ended
+        if n_bytes == MAX_DIRECT_BYTES:  # all that was given directly must have ended
             assert await events.next() == ("on_finished", late)
             await stopped(engine, events)
         else:  # computes what was given

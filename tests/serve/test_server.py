@@ -278,7 +278,7 @@ async def served_directly(artifact: Artifact) -> bool:
     inputs = {"ids": np.array([1]), "x": np.zeros((1, WIDTH), np.float32)}
     outputs = await server._computed(inputs, 1)
     np.testing.assert_allclose(outputs["y"], expected(inputs["ids"], inputs["x"]))
-    is_direct = server._engine._direct is not None
+    is_direct = server._engine._exchange is not None
     server.stop()
     await running
     return is_direct

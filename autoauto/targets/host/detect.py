@@ -261,7 +261,7 @@ def cpu_quota() -> float | None:
 
 def total_bytes() -> int:
     """The machine's memory, at most what the limits of the control groups allow."""
-    limits = [_machine_bytes()]
+    limits = [kernel_bytes("/proc/meminfo", "MemTotal")]
     for group in control_groups():
         words = _words(group / "memory.max")
         if words and words != ["max"]:
@@ -297,10 +297,6 @@ def control_groups(root: Path = _CONTROL_GROUPS, membership: Path = Path("/proc/
         if line.startswith("0::/"):
             group = Path(os.path.normpath(line.removeprefix("0::")))
             yield from (root / str(folder).lstrip("/") for folder in (group, *group.parents))
-
-
-def _machine_bytes() -> int:
-    return kernel_bytes("/proc/meminfo", "MemTotal")
 
 
 def _words(path: Path) -> list[str]:

@@ -252,7 +252,12 @@ class SpeedProbe:
 
     def _sample(self, interval_s: float = SAMPLE_INTERVAL_S) -> int:
         """Time the arithmetic; record the time when the last record is at least `interval_s` old."""
-        now_ns, now_s = self._time_arithmetic_ns(), perf_counter()
+        tries_ns = []
+        for _ in range(N_TRIES):
+            start_ns = thread_time_ns()
+            sum(number * number for number in range(N_NUMBERS))
+            tries_ns.append(thread_time_ns() - start_ns)
+        now_ns, now_s = min(tries_ns), perf_counter()  # the first try runs with a cold cache
         if now_s - self._sampled_s >= interval_s or not self._samples_ns:
             self._samples_ns.append(now_ns)
             self._sampled_s = now_s
@@ -260,15 +265,6 @@ class SpeedProbe:
             self._cache.write({"looks_ns": list(self._samples_ns)})
             self._stored_s = now_s
         return now_ns
-
-    def _time_arithmetic_ns(self) -> int:
-        """The minimum of a few tries: the first one runs with a cold cache."""
-        tries_ns = []
-        for _ in range(N_TRIES):
-            start_ns = thread_time_ns()
-            sum(number * number for number in range(N_NUMBERS))
-            tries_ns.append(thread_time_ns() - start_ns)
-        return min(tries_ns)
 
 
 def seconds_of(variable: str, default_s: float) -> float:

@@ -88,7 +88,7 @@ class Workers(AbstractContextManager["Workers"]):
             Exception: the exception that a worker raised.
         """
         worker = self._workers[number]
-        channel, ready = worker.process.channel, self.waiter()
+        channel, ready = worker.process.channel, waiter_of([self])
         try:
             while not channel.poll():
                 if worker.process.ending() is not None and not channel.poll():
@@ -100,13 +100,6 @@ class Workers(AbstractContextManager["Workers"]):
         except BadMessage as error:
             raise self._garbage(worker, error) from error
         return checked(message)
-
-    def waiter(self) -> Callable[[Iterable[int]], list[int]]:
-        """Make a function that waits for some descriptors and returns the readable ones, possibly none.
-
-        The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
-        """
-        return waiter_of([self])
 
     @property
     def watched(self) -> list[int]:
@@ -185,7 +178,10 @@ class WorkerGroup(Protocol):
 
 
 def waiter_of(groups: Sequence[WorkerGroup]) -> Callable[[Iterable[int]], list[int]]:
-    """Make a function like that of `Workers.waiter`, for the workers of several groups."""
+    """Make a function that waits for some descriptors and returns the readable ones, possibly none.
+
+    The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
+    """
 
     def ready(descriptors: Iterable[int]) -> list[int]:
         wanted = list(descriptors)
@@ -209,19 +205,14 @@ def _main(channel: Channel, function: Callable[..., None], args: tuple[object, .
     try:
         function(channel, *args)
     except BaseException as error:  # noqa: BLE001 (the parent raises it)
-        _report_failure(channel, error)
+        text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
+        with suppress(OSError):  # the parent has ended
+            try:
+                channel.send(Failed(error, text))
+            except OSError:
+                raise
+            except Exception:  # noqa: BLE001 (pickling a foreign exception may raise anything)
+                channel.send(Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))
         exit_code = 1
     sys.stdout.flush()
     os._exit(exit_code)  # without the ends of libraries, some of which crash or wait
-
-
-def _report_failure(channel: Channel, error: BaseException) -> None:
-    """Send an exception with its traceback; one that cannot be pickled becomes a RuntimeError with its text."""
-    text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
-    with suppress(OSError):  # the parent has ended
-        try:
-            channel.send(Failed(error, text))
-        except OSError:
-            raise
-        except Exception:  # noqa: BLE001 (pickling a foreign exception may raise anything)
-            channel.send(Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))

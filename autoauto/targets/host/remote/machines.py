@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from itertools import count
 from time import perf_counter_ns
-from typing import Any, NoReturn, Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.records.errors import WorkerLost
@@ -143,10 +143,6 @@ class LocalMachine(AbstractContextManager["LocalMachine"]):
         self._stack.close()
 
 
-class RemoteEnd(RemoteReference):
-    """A ring of another machine, or an end of a connection there."""
-
-
 class RemoteFile(RemoteReference):
     """A file of another machine."""
 
@@ -179,7 +175,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         self._answers: deque[Any] = deque()
         self._messages: defaultdict[int, deque[Any]] = defaultdict(deque)
         self._n_workers = 0
-        self._pumps: list[tuple[Pump, Ring]] = []
+        self.pumps: list[tuple[Pump, Ring]] = []
         self.clock_offset_ns = self._clock_offset_ns()
 
     @property
@@ -206,13 +202,17 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
     @property
     def watched(self) -> list[int]:
         """Implements `WorkerGroup`."""
-        return [self._control.fileno(), *(pump.lost_fd for pump, _ in self._pumps)]
+        return [self._control.fileno(), *(pump.lost_fd for pump, _ in self.pumps)]
 
     def check(self, events: Collection[int]) -> None:
         """Implements `WorkerGroup`."""
         if self._control.fileno() in events:
-            self._read_arrived()
-        for pump, _ in self._pumps:
+            try:
+                while self._control.poll():
+                    self._read()
+            except (OSError, BadMessage) as error:
+                raise self._loss() from error
+        for pump, _ in self.pumps:
             pump.check()
 
     def file(self, content: bytes) -> RemoteFile:
@@ -221,25 +221,21 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         file.write(content)
         return file
 
-    def ring(self, n_slots: int, slot_bytes: int) -> RemoteEnd:
+    def ring(self, n_slots: int, slot_bytes: int) -> RemoteReference:
         """A ring in shared memory there."""
         number = next(_numbers)
         self.ask(Agent.open_ring, number, n_slots, slot_bytes)
-        return RemoteEnd(number)
+        return RemoteReference(number)
 
-    def reader(self, number: int, n_slots: int, slot_bytes: int) -> RemoteEnd:
+    def reader(self, number: int, n_slots: int, slot_bytes: int) -> RemoteReference:
         """The reading end of a connection, which waits for the writing end."""
         self.ask(Agent.open_reader, number, n_slots, slot_bytes)
-        return RemoteEnd(number)
+        return RemoteReference(number)
 
-    def writer(self, number: int, slot_bytes: int, to: RemoteMachine | None = None) -> RemoteEnd:
+    def writer(self, number: int, slot_bytes: int, to: RemoteMachine | None = None) -> RemoteReference:
         """The writing end of a connection to another machine; by default it waits for this process to dial."""
         self.ask(Agent.open_writer, number, slot_bytes, None if to is None else to.address)
-        return RemoteEnd(number)
-
-    def pump(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter, ring: Ring) -> None:
-        """Hand messages on between a ring of this process and the machine."""
-        self._pumps.append((Pump(reader, writer, connection), ring))
+        return RemoteReference(number)
 
     def ask(self, method: Callable[[Agent, *Arguments], object], *args: *Arguments) -> None:
         """Have the agent call a method of its own; does not wait until it has.
@@ -250,7 +246,8 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         try:
             self._control.send((method, args))
         except OSError:
-            self._raise_failure()
+            while True:  # until the exception that the agent sent before it ended, or WorkerLost
+                self._read()
 
     def _read(self) -> None:
         try:
@@ -263,18 +260,6 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
             self._messages[message.worker].append(message.message)
         else:
             self._answers.append(message)
-
-    def _read_arrived(self) -> None:
-        try:
-            while self._control.poll():
-                self._read()
-        except (OSError, BadMessage) as error:
-            raise self._loss() from error
-
-    def _raise_failure(self) -> NoReturn:
-        """Raise the exception that the agent sent before it ended, or WorkerLost."""
-        while True:
-            self._read()
 
     def _loss(self) -> WorkerLost:
         return WorkerLost(f"{self.name} is lost: its Dask worker has ended, or its network")
@@ -293,10 +278,10 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def __exit__(self, *_: object) -> None:
         self._control.close()
-        for pump, ring in self._pumps:
+        for pump, ring in self.pumps:
             pump.close()
             ring.close()
-        self._pumps.clear()
+        self.pumps.clear()
 
 
 def connect(sender: ProcessHost, receiver: ProcessHost, n_slots: int, slot_bytes: int) -> tuple[Any, Any]:
@@ -316,11 +301,11 @@ def connect(sender: ProcessHost, receiver: ProcessHost, n_slots: int, slot_bytes
     if isinstance(receiver, RemoteMachine):
         reader = receiver.reader(number, n_slots, slot_bytes)
         to = TcpWriter(dial(receiver.address, receiver.token, number), slot_bytes)
-        receiver.pump(own, to, to, own)
+        receiver.pumps.append((Pump(own, to, to), own))
         return own, reader
     assert isinstance(sender, RemoteMachine)
     writer = sender.writer(number, slot_bytes)
     back = TcpReader(dial(sender.address, sender.token, number), slot_bytes)
     back.grant(n_slots)
-    sender.pump(back, own, back, own)
+    sender.pumps.append((Pump(back, own, back), own))
     return writer, own

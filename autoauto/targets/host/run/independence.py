@@ -67,6 +67,7 @@ class Variation:
         self._first: dict[str, Array] = {}
         self._noise: dict[str, float] = {}
         self.n_runs = 3 + 2 * (batch_size - 1).bit_length()
+        self._shift = batch_size // 2
 
     def batch(self, number: int) -> dict[str, Array]:
         """The inputs of a run."""
@@ -81,10 +82,6 @@ class Variation:
             return np.roll(array, self._shift * length, axis)
         stays = _along(np.repeat(self._stays(number), length), axis, array.ndim)
         return np.where(stays, array, self._others[name])
-
-    @property
-    def _shift(self) -> int:
-        return self._batch_size // 2
 
     def _stays(self, number: int) -> Array:
         """True for samples that a run leaves in their positions: those with, or without, one bit of their number."""
@@ -180,7 +177,9 @@ class SampleProbe:
             low = 0 if kind == "u" else -16
             small = rng.integers(low, 16, shape).astype(tensor.dtype)
             return small, rng.integers(8 * low, 8 * 16, shape).astype(tensor.dtype)
-        odd = self._odd(tensor)
+        assert tensor.axis is not None
+        numbers = np.repeat(np.arange(self.batch_size), shape[tensor.axis] // self.batch_size)
+        odd = _along(numbers % 2 == 1, tensor.axis, len(shape))
         if length is not None:
             short, long = np.full(shape, max(1, length // 2)), np.full(shape, length)
         elif kind == "b" or tensor.name.lower().endswith("mask"):
@@ -190,12 +189,6 @@ class SampleProbe:
         else:
             short, long = np.zeros(shape, np.int64), np.ones(shape, np.int64)
         return np.where(odd, long, short).astype(tensor.dtype), np.where(odd, short, long).astype(tensor.dtype)
-
-    def _odd(self, tensor: BatchTensor) -> Array:
-        """True along the axis of samples for samples with odd numbers."""
-        assert tensor.axis is not None
-        length = tensor.shape[tensor.axis] // self.batch_size
-        return _along(np.repeat(np.arange(self.batch_size) % 2 == 1, length), tensor.axis, len(tensor.shape))
 
     def _floats_varied(self, tensor: BatchTensor, rng: np.random.Generator, length: int | None) -> tuple[Array, Array]:
         """Noise and larger noise; all else as a stage warms up with it."""
@@ -255,21 +248,17 @@ def _changed_in(probe: SampleProbe, variation: Variation, run: Callable[[dict[st
     for start in range(0, variation.n_runs, n_together):
         numbers = range(start, min(start + n_together, variation.n_runs))
         batches = [variation.batch(number) for number in numbers]
-        outputs = run({each.name: _joined(each, batches) for each in probe.inputs})
+        joined = {}
+        for name, _, _, axis in probe.inputs:
+            assert axis is not None
+            joined[name] = np.concatenate([batch[name] for batch in batches], axis)
+        outputs = run(joined)
+        parts = {}
+        for name, shape, _, axis in probe.outputs:
+            assert axis is not None
+            parts[name] = np.split(outputs[name], outputs[name].shape[axis] // shape[axis], axis)
         for index, number in enumerate(numbers):
-            part = {each.name: _part(each, outputs[each.name], index) for each in probe.outputs}
-            name = variation.changed(number, part)
-            if name is not None:
-                return reason_of(name)
+            changed = variation.changed(number, {name: each[index] for name, each in parts.items()})
+            if changed is not None:
+                return reason_of(changed)
     return None
-
-
-def _joined(tensor: BatchTensor, batches: Sequence[Batch]) -> Array:
-    assert tensor.axis is not None
-    return np.concatenate([batch[tensor.name] for batch in batches], tensor.axis)
-
-
-def _part(tensor: BatchTensor, array: Array, index: int) -> Array:
-    assert tensor.axis is not None
-    length = tensor.shape[tensor.axis]
-    return np.split(array, array.shape[tensor.axis] // length, tensor.axis)[index]

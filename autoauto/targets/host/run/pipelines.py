@@ -38,7 +38,7 @@ from math import lcm
 from typing import Any
 
 from autoauto.records.errors import BadInput
-from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
+from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
 from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
@@ -66,26 +66,18 @@ def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_si
     if n_parts == 1:
         return whole
     part = source.cut(graph, layers, batch_size // n_parts)
-    for port, own in zip(whole.inputs, part.inputs, strict=True):
-        # An input without samples, such as a table, is the same for all parts.
-        if port != own and not _is_of_parts(port, own, n_parts):
-            raise _not_in_parts(port)
-    for port, own in zip(whole.outputs, part.outputs, strict=True):
-        if not _is_of_parts(port, own, n_parts):
-            raise _not_in_parts(port)
+    pairs = zip((*whole.inputs, *whole.outputs), (*part.inputs, *part.outputs), strict=True)
+    for index, (port, own) in enumerate(pairs):
+        if port == own and index < len(whole.inputs):
+            continue  # an input without samples, such as a table, is the same for all parts
+        # Else a tensor is the concatenation of the tensors of its parts.
+        is_in_parts = bool(own.shape) and port.shape == (n_parts * own.shape[0], *own.shape[1:])
+        if port.data_dependent or not is_in_parts:
+            shape = "lengths that depend on data" if port.data_dependent else f"the shape {list(port.shape)}"
+            raise BadInput(
+                f"streams need the batch as the first axis of every tensor, {port.name} has {shape}; try --streams 1"
+            )
     return replace(whole, content=part.content)
-
-
-def _not_in_parts(port: Port) -> BadInput:
-    shape = "lengths that depend on data" if port.data_dependent else f"the shape {list(port.shape)}"
-    return BadInput(
-        f"streams need the batch as the first axis of every tensor, {port.name} has {shape}; try --streams 1"
-    )
-
-
-def _is_of_parts(port: Port, part: Port, n_parts: int) -> bool:
-    """True if a tensor is the concatenation of the tensors of its parts."""
-    return bool(part.shape) and not port.data_dependent and port.shape == (n_parts * part.shape[0], *part.shape[1:])
 
 
 N_SLOTS = 3

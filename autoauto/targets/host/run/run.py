@@ -7,7 +7,7 @@ the outputs of a model in fp32, and `output_error` is how far others differ from
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -288,29 +288,22 @@ def reference_outputs(
     Raises:
         Unsupported: no runtime runs the model.
     """
-    *others, last = installed_for(gpus=False)
-    for runtime in others:
-        with suppress(Unsupported):
-            return _outputs_by(runtime, source, graph, plan, batch_size, samples)
-    return _outputs_by(last, source, graph, plan, batch_size, samples)  # its refusal is the answer
-
-
-def _outputs_by(
-    runtime: str,
-    source: Source,
-    graph: LayerGraph,
-    plan: Plan,
-    batch_size: int,
-    samples: InputSamples | None,
-) -> Outputs:
     n_cores = len(cores())
-    session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))
-    resources = [StageResources(cores_of(0, n_cores), session, machine_bytes())] * len(plan.stages)
     inputs = inputs_of(source, graph, batch_size, samples)
     stages = [stage.layers for stage in plan.stages]
     outputs: dict[str, Array] = {}
-    with Pipelines(graph, source, stages, batch_size, [resources], given=inputs if samples else None) as pipelines:
-        pipelines.stream(iter([inputs]), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
+    runtimes = installed_for(gpus=False)
+    last = runtimes[-1]
+    for runtime in runtimes:
+        session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))
+        resources = [StageResources(cores_of(0, n_cores), session, machine_bytes())] * len(stages)
+        try:
+            with Pipelines(graph, source, stages, batch_size, [resources], given=inputs if samples else None) as opened:
+                opened.stream(iter([inputs]), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
+            break
+        except Unsupported:
+            if runtime == last:
+                raise  # its refusal is the answer
     return outputs
 
 
