@@ -113,11 +113,7 @@ def lost(request: web.BaseRequest) -> Iterator[None]:
 
 
 class Answers:
-    """Writes answers; when all together have too many bytes, the one that has been written longest is given up.
-
-    Args:
-        max_s: the time that a client has to read a short answer.
-    """
+    """Writes answers; when all together have too many bytes, the one that has been written longest is given up."""
 
     def __init__(self, max_sum_bytes: int, max_s: float) -> None:
         self._max_sum_bytes = max_sum_bytes

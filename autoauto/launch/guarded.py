@@ -39,9 +39,7 @@ class GuardTask(NamedTuple):
 
     Attributes:
         words: of the engine, with "{port}" for the port.
-        environment: variables beside those of the machine.
         files: by name, in the folder where it starts.
-        at_end: words that run once the engine has ended.
     """
 
     words: tuple[str, ...]

@@ -28,7 +28,6 @@ class ReplicaStart(NamedTuple):
     """A replica that is to be started.
 
     Attributes:
-        command: with `PORT_WORD` for the port.
         machine: on which, counted over the cluster.
         gpus: of the machine, in the order of the stages.
         folder: of the model on the machine; "" where it is a name on Hugging Face.

@@ -95,11 +95,7 @@ class StreamedAnswer:
 
 
 class OpenAiEndpoint:
-    """The model of a server.
-
-    Args:
-        chat: True to send prompts as a message of a chat; else as a completion.
-    """
+    """The model of a server."""
 
     def __init__(self, session: ClientSession, url: str, model: str, chat: bool, extra: Mapping[str, object]) -> None:
         self._session, self._base, self._chat = session, base_of(url), chat

@@ -28,9 +28,7 @@ class TokenLoad:
         n_clients: of the closed loop: as many requests are in flight. After as many answers the engine is asked how it
             is; in an open loop, too.
         input_tokens: of every prompt, without a common prefix.
-        output_tokens: of every answer.
         vocabulary_size: prompts are random token ids below this; None for what the server says, or 10,000.
-        n_requests: that are counted, at least.
         n_warmup: requests before these; None for as many as clients.
         seed: of prompts and arrivals. A server with a cache of prefixes has the prompts of a seed only once to compute.
         arrivals: of an open loop, in place of clients; None for a closed loop.
@@ -121,10 +119,8 @@ class TokenMeasurement:
         tpot_s: of requests whose tokens came in two events or more: from the first event to the last / (tokens - 1).
         itl_s: of all gaps between two events of a request.
         latency_s: of requests: from sending to the last event with text.
-        n_requests: that were answered.
         n_failed: that were not, with the warm-up's.
         wall_s: from the first request to the last answer, ramp and end included.
-        notes: what disturbs the numbers, a sentence each.
         server: what the engine said of itself; None where it says nothing.
     """
 

@@ -40,7 +40,6 @@ class Job:
 
     Attributes:
         outputs: by name, complete when `done` was called without an error.
-        arrived_s: when it was added to a batcher.
     """
 
     def __init__(self, inputs: Mapping[str, Array], n_samples: int, done: Callable[[Job], None]) -> None:
@@ -128,7 +127,6 @@ class Batcher:
         delay_s: the maximum time for which samples wait for company when there is room for them.
 
     Attributes:
-        in_flight: micro-batches that have not ended.
         capacity: how many there may be: one that is computed in each process, and one that waits for it.
         dependence: why a request must be exactly one micro-batch; None where requests may share them.
     """

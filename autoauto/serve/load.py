@@ -50,7 +50,6 @@ class LoadOptions:
     Attributes:
         n_clients: of the closed load; None for as many as fill all micro-batches that may be in flight.
         shares: of the closed load's throughput, at which open load is put on.
-        seconds: the duration of each load.
         inputs: an npz file with samples of the model's inputs; None for made-up ones.
     """
 
@@ -66,7 +65,6 @@ class LoadResult:
     """Measurements under one load.
 
     Attributes:
-        seconds: the duration.
         latencies_s: of the requests that were answered, each from the time when it was due.
         n_refused: requests that the server refused because of its load (429, 503).
         n_failed: those with another error, or without an answer.

@@ -171,9 +171,6 @@ def read_request(
     Args:
         header_length: the header `Inference-Header-Content-Length`, None where there is none.
         max_samples: of a request; by default any number.
-
-    Raises:
-        BadInput: it is not as the protocol or the model wants it.
     """
     n_json = _json_length(header_length, len(body))
     try:

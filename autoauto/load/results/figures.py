@@ -18,15 +18,9 @@ class LoadFigures:
     """The numbers of one load; times are those of `statistic`, None where they were not measured.
 
     Attributes:
-        program: that wrote the file.
         statistic: "mean" or "median", of requests.
-        input_tokens: of a prompt, in the mean.
-        output_tokens: of an answer, in the mean.
-        requests_per_s: that were answered.
         tpot_s: time per output token after the first, where the program has the definition of [serve-bench].
-        model: its name on the server.
         concurrency: requests in flight at most, where the load had a limit.
-        notes: what is known of the numbers, a sentence each.
     """
 
     program: str

@@ -222,7 +222,6 @@ def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None
 
     Args:
         memory_bytes: memory of one device; its share of the machine's memory when None.
-        links: cost of a message; measured when None.
 
     Raises:
         BadInput: the memory does not suffice for the devices.

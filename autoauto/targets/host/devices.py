@@ -34,7 +34,6 @@ class NamedDevice(NamedTuple):
 
     Attributes:
         n_cores: cores that compute; 0 where a GPU computes.
-        gpu: the GPU; None for cores.
     """
 
     n_cores: int
@@ -109,9 +108,6 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
 
     Every core has an equal part of the machine's memory, as in `host_cluster`, and so has the process beside a GPU. A
     device sends and receives at the mean of the two speeds that are measured for a device of its kind.
-
-    Args:
-        named: as `devices_named` returns them.
 
     Raises:
         BadInput: there are fewer cores, or too little memory.

@@ -53,7 +53,6 @@ class LimitedResult(Generic[Result]):
     """The result of a function in a worker, and the limit under which it ran.
 
     Attributes:
-        overhead_bytes: private memory of the runtime before the function ran.
         limit_bytes: limit of the process; 0 without a budget.
     """
 

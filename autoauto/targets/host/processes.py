@@ -69,11 +69,7 @@ class Workers(AbstractContextManager["Workers"]):
         return [worker.process.pid for worker in self._workers]
 
     def send(self, number: int, message: object) -> None:
-        """Send a message to a worker.
-
-        Raises:
-            WorkerLost: the worker has ended.
-        """
+        """Send a message to a worker."""
         worker = self._workers[number]
         try:
             worker.process.channel.send(message)
@@ -81,12 +77,7 @@ class Workers(AbstractContextManager["Workers"]):
             self._raise(worker)
 
     def receive(self, number: int) -> Any:
-        """Wait for the next message of a worker; the failure of any worker ends the wait.
-
-        Raises:
-            WorkerLost: a worker ended without a message, or wrote something else.
-            Exception: the exception that a worker raised.
-        """
+        """Wait for the next message of a worker; the failure of any worker ends the wait."""
         worker = self._workers[number]
         channel, ready = worker.process.channel, waiter_of([self])
         try:

@@ -121,9 +121,7 @@ def gpu_cluster(gpus: Sequence[Gpu], memory_bytes: int | None = None, links: Gpu
     all tensors between devices go.
 
     Args:
-        gpus: in pipeline order.
         memory_bytes: memory of one device; its part of a GPU's when None.
-        links: cost of a copy; measured when None.
 
     Raises:
         BadInput: the memory is less than one byte, or more than the part of a GPU.

@@ -45,7 +45,6 @@ class OpenModel:
     With `arena` the runtime keeps freed memory for the next run; a `tidy` run returns it to the system.
 
     Args:
-        limit_bytes, times_nodes: as in `LoadSettings`.
         given: inputs by name that examples have, where they are not to be made up.
 
     Attributes:

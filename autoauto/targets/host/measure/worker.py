@@ -57,7 +57,6 @@ class RunTimes(NamedTuple):
 
     Attributes:
         core_ns: median CPU time of the thread that computes most; the runtime's other threads compute at the same time.
-        wall_ns: median time on the clock.
         spread: median absolute deviation of the CPU time, relative to its median.
     """
 

@@ -33,12 +33,7 @@ _agents: list[ChildProcess] = []  # in a Dask worker: the agents that it has sta
 
 
 class Facts(NamedTuple):
-    """Facts about the machine of a worker.
-
-    Attributes:
-        software: versions of autoauto and of the installed runtimes.
-        memory_bytes: of the whole machine.
-    """
+    """Facts about the machine of a worker."""
 
     software: str
     cpu_model: str
@@ -240,9 +235,6 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
     Links are measured once and cached, as `host_cluster` does: between two processes of the first machine, from every
     machine to the next, from this process to the first machine, and from the last to this process. What comes from this
     process to all devices of a machine is bounded by what the first machine receives from it.
-
-    Args:
-        memory_bytes: memory of one device; its share of the machine's memory when None.
 
     Raises:
         BadInput: the memory does not suffice for the devices.

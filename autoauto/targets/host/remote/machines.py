@@ -33,11 +33,7 @@ from autoauto.targets.host.transport.tcp import (
 
 
 class Pump:
-    """Hands messages on until the end of the stream; one of both ends is `connection`.
-
-    Attributes:
-        lost_fd: readable when the connection was lost.
-    """
+    """Hands messages on until the end of the stream; one of both ends is `connection`."""
 
     def __init__(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter) -> None:
         self._reader, self._writer, self._connection = reader, writer, connection
@@ -164,9 +160,6 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     Attributes:
         clock_offset_ns: by the quickest of some round trips, so right up to half the time of that trip.
-
-    Raises:
-        WorkerLost: the agent does not answer.
     """
 
     def __init__(self, name: str, address: tuple[str, int], token: bytes) -> None:

@@ -21,8 +21,6 @@ class ProcessExchange:
     Attributes:
         capacity: micro-batches that may be in flight, without a wait for a free slot. A process releases the slot of
             its inputs after it has sent the outputs, so one slot is left for that.
-        n_bytes: of the inputs and outputs of a micro-batch.
-        filled_fd: readable when outputs are there.
     """
 
     def __init__(self, inputs: Ring, outputs: Ring, received: Sequence[Port], sent: Sequence[Port]) -> None:

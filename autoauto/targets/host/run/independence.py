@@ -47,11 +47,7 @@ class BatchTensor(NamedTuple):
 
 
 class Variation:
-    """A micro-batch and other samples for its positions; runs are numbered as at the top of this file.
-
-    Args:
-        samples, others: the inputs of the micro-batch, and the other samples for its positions.
-    """
+    """A micro-batch and other samples for its positions; runs are numbered as at the top of this file."""
 
     def __init__(
         self,

@@ -93,7 +93,6 @@ class Pipelines(AbstractContextManager["Pipelines"]):
     Args:
         stages: the layers of every stage, from the first layer to the last.
         resources: what every process of every pipeline may use, by pipeline and process, those of stage 0 first.
-        n_replicas: the processes of every stage; by default one each.
         machines: where every process of every pipeline is, as `resources`; by default all are on this machine.
         given: inputs of the model on which stages warm up that read them; by default these are made up, as those from
             other stages are.

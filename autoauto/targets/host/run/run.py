@@ -75,8 +75,6 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         plan: the stages of a pipeline, and its devices; without a placement pipelines are packed.
         cluster: the devices; a stage may use its device's memory.
         options: batch size, and the session, whose cores of a device are its threads.
-        machines: the machines of the cluster; by default all devices are on this machine.
-        samples: the inputs; by default they are made up.
     """
 
     def __init__(
@@ -148,7 +146,6 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         """Run the plan with the same inputs again and again until its pace is steady.
 
         Args:
-            plan: the plan of this object, or an equal one with other costs.
             keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
         """
         pace = SteadyPace(len(self._resources), plan.n_devices, worth_per_s)

@@ -56,7 +56,6 @@ class RunningServer:
     """A server that is up; a context in which it runs.
 
     Args:
-        words: of the command that starts it elsewhere.
         cores: the hardware threads on which it runs; by default those of this process.
 
     Raises:

@@ -34,11 +34,7 @@ NOISE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppTarget:
-    """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with.
-
-    Attributes:
-        load: load of the machine before the search; None where its cores sufficed for it.
-    """
+    """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with."""
 
     file: DecoderFile
     n_clients: int = SLOTS[-1]
