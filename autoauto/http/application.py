@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.http.connections import Connections, note_errors, raise_descriptors
-from autoauto.http.responses import silent_logger
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,10 +57,13 @@ async def serving(
     raise_descriptors()
     loop = asyncio.get_running_loop()
     note_errors(loop, log)
+    # Tracebacks are dropped: one for every request that is no HTTP could fill the disk.
+    silent = logging.Logger("autoauto.http")
+    silent.addHandler(logging.NullHandler())
     runner = web.AppRunner(
         app,
         access_log=None,
-        logger=silent_logger(),
+        logger=silent,
         handler_cancellation=handler_cancellation,
         keepalive_timeout=KEEPALIVE_S,
         shutdown_timeout=shutdown_s,

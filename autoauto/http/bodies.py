@@ -57,7 +57,7 @@ class Bodies:
         """
         body = bytearray()
         try:
-            await self._read(request, lambda part: self._add(body, part), body.__len__)
+            await self._read(request, body.extend)
             yield body
         finally:
             self._sum_bytes -= len(body)
@@ -70,18 +70,21 @@ class Bodies:
             OSError: the file cannot be written.
         """
         start = file.tell()
-
-        def add(part: bytes) -> None:
-            self._count(file.tell() - start, part)
-            file.write(part)
-
         try:
-            await self._read(request, add, lambda: file.tell() - start)
+            await self._read(request, file.write)
         finally:
             self._sum_bytes -= file.tell() - start
 
-    async def _read(self, request: web.Request, add: Callable[[bytes], None], n_bytes: Callable[[], int]) -> None:
+    async def _read(self, request: web.Request, write: Callable[[bytes], object]) -> None:
         from aiohttp.web import RequestPayloadError
+
+        n_bytes = 0
+
+        def add(part: bytes) -> None:
+            nonlocal n_bytes
+            self._count(n_bytes, part)
+            write(part)
+            n_bytes += len(part)
 
         if not request.body_exists:  # all requests without one share a stream, which never ends where it is read twice
             return
@@ -110,14 +113,10 @@ class Bodies:
                     self._arriving.pop(limit, None)
         except TimeoutError as error:
             raise SlowRequest(
-                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {n_bytes()} bytes did"
+                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {n_bytes} bytes did"
             ) from error
         except (RequestPayloadError, ConnectionError, zlib.error) as error:
             raise BadInput(f"a body must arrive as its head says: {error}") from error
-
-    def _add(self, body: bytearray, chunk: bytes) -> None:
-        self._count(len(body), chunk)
-        body += chunk
 
     def _count(self, n_before: int, chunk: bytes) -> None:
         if n_before + len(chunk) > self._max_bytes:

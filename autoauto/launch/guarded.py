@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from typing_extensions import override
 
@@ -48,7 +48,7 @@ class GuardTask(NamedTuple):
     at_end: tuple[str, ...] = ()
 
 
-class GuardedEngine:
+class GuardedEngine(AbstractContextManager["GuardedEngine"]):
     """A process that a guard runs; a context at whose end nothing of it is left."""
 
     def __init__(self, task: GuardTask, program: Sequence[str] = HERE) -> None:
@@ -70,9 +70,6 @@ class GuardedEngine:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

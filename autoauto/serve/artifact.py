@@ -96,7 +96,10 @@ class Artifact:
         if len(self._file.pipelines) != 1:
             raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
         [self._pipeline] = self._file.pipelines
-        self._host_devices = self._read_devices()
+        try:
+            self._host_devices = HostDevices.listed(self._file.devices)
+        except BadInput as error:
+            raise BadInput(f"{folder} is for {', '.join(self._file.devices)}: {error}") from error
         self._placed = self._placed_stages()
         self._check_machine()
         self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
@@ -148,12 +151,6 @@ class Artifact:
                 of_pipeline.append(StageResources(stage_cores, session, stage.limit_bytes))
             resources.append(of_pipeline)
         return resources
-
-    def _read_devices(self) -> HostDevices:
-        try:
-            return HostDevices.listed(self._file.devices)
-        except BadInput as error:
-            raise BadInput(f"{self._folder} is for {', '.join(self._file.devices)}: {error}") from error
 
     def _placed_stages(self) -> list[list[tuple[int, StageFile]]]:
         """The number of every device with its stage, by pipeline: by the plan, or else one after the other."""

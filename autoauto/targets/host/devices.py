@@ -75,7 +75,15 @@ def _each_named(words: Sequence[str]) -> list[NamedDevice]:
         gpus = iter(gpus_named(",".join(compress(words, is_gpu))))
     devices = []
     for word, on_gpu in zip(words, is_gpu, strict=True):
-        devices.append(NamedDevice(0, next(gpus)) if on_gpu else NamedDevice(_n_cores(word)))
+        if on_gpu:
+            devices.append(NamedDevice(0, next(gpus)))
+            continue
+        number = word.partition(":")[2] or "1"
+        if not (number.isascii() and number.isdigit() and int(number)):
+            raise BadInput(
+                f"--device takes {CORES} or {CORES}:N with N cores, 1 or more, and {GPU_PREFIX}0, got {word!r}"
+            )
+        devices.append(NamedDevice(int(number)))
     return devices
 
 
@@ -94,13 +102,6 @@ def gpus_of(named: Sequence[NamedDevice]) -> tuple[str, ...]:
     if not any(device.gpu for device in named):
         return ()
     return tuple(device.gpu.uuid if device.gpu else "" for device in named)
-
-
-def _n_cores(word: str) -> int:
-    number = word.partition(":")[2] or "1"
-    if not (number.isascii() and number.isdigit() and int(number)):
-        raise BadInput(f"--device takes {CORES} or {CORES}:N with N cores, 1 or more, and {GPU_PREFIX}0, got {word!r}")
-    return int(number)
 
 
 def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:

@@ -152,11 +152,8 @@ class MachineCache:
 
     def times(self, kind: type[Times], measure: Callable[[], Times]) -> Times:
         """The times in the file, which `measure` measures if there are none; all fields of a `kind` are floats."""
-
-        def times_of(numbers: Mapping[str, Any]) -> Times:
-            return kind(**{field.name: float(numbers[field.name]) for field in fields(kind)})
-
-        times = self.read(times_of)
+        names = [field.name for field in fields(kind)]
+        times = self.read(lambda numbers: kind(**{name: float(numbers[name]) for name in names}))
         if times is None:
             times = measure()
             self.write(asdict(times))

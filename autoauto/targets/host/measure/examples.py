@@ -53,14 +53,11 @@ def lengths_of(ports: Sequence[Port]) -> Mapping[str, int]:
     """
     counting = [port for port in ports if np.dtype(port.dtype).kind in "iu" and port.name.lower().endswith(LENGTHS)]
     counted = [port for port in ports if port not in counting and len(port.shape) > 1]
-    return {port.name: _shortest(_alike(port, counted) or counted) for port in counting}
-
-
-def _alike(port: Port, others: Sequence[Port]) -> list[Port]:
-    end = next(end for end in LENGTHS if port.name.lower().endswith(end))
-    stem = port.name[: -len(end)].rstrip("_.")
-    return [other for other in others if stem and other.name.startswith(stem)]
-
-
-def _shortest(ports: Sequence[Port]) -> int:
-    return max(1, min((min(port.shape[1:]) for port in ports), default=1))
+    lengths = {}
+    for port in counting:
+        end = next(end for end in LENGTHS if port.name.lower().endswith(end))
+        stem = port.name[: -len(end)].rstrip("_.")
+        alike = [other for other in counted if stem and other.name.startswith(stem)]
+        shortest = min((min(other.shape[1:]) for other in alike or counted), default=1)
+        lengths[port.name] = max(1, shortest)
+    return lengths

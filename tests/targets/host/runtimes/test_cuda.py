@@ -85,8 +85,8 @@ class CudaOnProcessor(CudaRuntime):
         return ModelOnProcessor(session, inputs, outputs, self._driver, self._working_bytes)
 
     def held_bytes(self) -> int:
-        memory = self._driver.memory()
-        return memory.total_bytes - memory.free_bytes
+        free_bytes, total_bytes = self._driver.memory()
+        return total_bytes - free_bytes
 
 
 @pytest.fixture

@@ -131,8 +131,8 @@ class CudaRuntime(Runtime):
         """Memory of the GPU that all processes hold, less what they held before this process used it."""
         if not self._gpu:
             return 0
-        memory = cuda_driver().memory()
-        return max(memory.total_bytes - memory.free_bytes - self._others_bytes, 0)
+        free_bytes, total_bytes = cuda_driver().memory()
+        return max(total_bytes - free_bytes - self._others_bytes, 0)
 
     @override
     def rise_bytes(self, run: Callable[[], None]) -> int:

@@ -12,8 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Self
+from contextlib import AbstractContextManager, suppress
 
 from autoauto.engines.llama_cpp import MEMORY_WORDS, read_command, why
 from autoauto.processes.channel import Channel
@@ -52,7 +51,7 @@ def serve_until_closed(channel: Channel, words: Sequence[str], cores: Sequence[i
     os._exit(0)
 
 
-class RunningServer:
+class RunningServer(AbstractContextManager["RunningServer"]):
     """A server that is up; a context in which it runs.
 
     Args:
@@ -76,9 +75,6 @@ class RunningServer:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
