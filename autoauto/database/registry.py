@@ -50,9 +50,6 @@ def parse_url(storage: str) -> URL:
 def driver_url(url: URL) -> URL:
     """A URL with the driver that we use.
 
-    Raises:
-        BadInput: it is of another database.
-
     >>> driver_url(URL.create("postgresql", host="host")).drivername
     'postgresql+psycopg'
     """

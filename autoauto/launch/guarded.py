@@ -159,9 +159,6 @@ def guarded_engines(
 
     Args:
         tunnel_of: what makes the port of an engine, by its number, one of this machine; None where it is one already.
-
-    Raises:
-        EngineFault: one does not come up.
     """
     with ExitStack() as running:
         engines = [running.enter_context(GuardedEngine(*each)) for each in zip(tasks, programs, strict=True)]

@@ -16,12 +16,11 @@ import pytest
 
 from autoauto.records.errors import AutoautoError, BadInput, Unsupported, WorkerLost
 from autoauto.records.target import Origin
-from autoauto.records.units import Precision
 from autoauto.serve import engine as engine_module
 from autoauto.serve.artifact import Artifact, ServedModel
 from autoauto.serve.batcher import Job, MicroBatch, Piece
 from autoauto.serve.engine import MAX_DIRECT_BYTES, PipelineEngine
-from autoauto.targets.host.run.independence import UNCHECKED, BatchTensor, Variation
+from autoauto.targets.host.run.independence import UNCHECKED, BatchTensor, SampleProbe, Variation
 from tests.serve.conftest import port
 
 MODEL = ServedModel(
@@ -307,9 +306,9 @@ def test_a_lack_of_descriptors_is_waited_for_however_often(
 
 def variation(first: float) -> Variation:
     """Two samples, and others for their places."""
-    tensor = BatchTensor("y", (2,), "float32", 0)
+    inputs, outputs = ([BatchTensor(name, (2,), "float32", 0)] for name in ("x", "y"))
     samples, others = (np.array([first, 2], np.float32), np.array([10, 11], np.float32))
-    return Variation((tensor,), 2, {"x": 0}, {"x": samples}, {"x": others}, Precision.FP32)
+    return Variation(SampleProbe(inputs, outputs, 2), {"x": samples}, {"x": others})
 
 
 def test_samples_are_probed_before_the_first_start_only(n_bytes: int | None) -> None:

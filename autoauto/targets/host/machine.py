@@ -97,11 +97,7 @@ class MachineLoad(NamedTuple):
 
 
 def excess_load() -> MachineLoad | None:
-    """The load of this machine where it exceeds its hardware threads; None else, and where speed does not count.
-
-    Raises:
-        BadInput: `AUTOAUTO_PATIENCE_S`, of which 0 says that speed does not count, is not a number of seconds.
-    """
+    """The load of this machine where it exceeds its hardware threads; None else, and where speed does not count."""
     if not seconds_of("AUTOAUTO_PATIENCE_S", PATIENCE_S):
         return None
     load = MachineLoad(round(os.getloadavg()[0], 1), os.cpu_count() or 1)
@@ -205,9 +201,6 @@ class SpeedProbe:
 
     Samples are stored in the cache folder for other processes of this machine. Without stored samples the constructor
     calibrates for a second.
-
-    Raises:
-        BadInput: `AUTOAUTO_PATIENCE_S` is not a number of seconds.
     """
 
     def __init__(self) -> None:

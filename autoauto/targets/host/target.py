@@ -111,11 +111,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     @property
     def version(self) -> str:
-        """Names all that measured times depend on besides the model; profiles are cached under it.
-
-        Raises:
-            MissingExtra: no runtime is installed.
-        """
+        """Names all that measured times depend on besides the model; profiles are cached under it."""
         where = identity() if self._machines is None else self._machines.identity
         inputs = f", inputs {self.samples.digest}" if self.samples else ""
         return f"{VERSION}, {installed_versions()}, {where}{inputs}"

@@ -66,11 +66,6 @@ class RunTimes(NamedTuple):
     n_runs: int
 
     @property
-    def total_ns(self) -> float:
-        """Approximate time of all runs on the clock."""
-        return self.wall_ns * self.n_runs
-
-    @property
     def busy(self) -> bool:
         """True if other processes had the cores during the runs."""
         return self.wall_ns > BUSY_RATIO * self.core_ns
@@ -235,10 +230,12 @@ def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
     of a session. Long runs have one attempt, unless other processes had the cores.
     """
     attempts = [attempt()]
-    while len(attempts) < N_ATTEMPTS and (attempts[-1].busy or sum(times.total_ns for times in attempts) < MAX_NS):
+    total_ns = attempts[0].wall_ns * attempts[0].n_runs
+    while len(attempts) < N_ATTEMPTS and (attempts[-1].busy or total_ns < MAX_NS):
         if attempts[-1].busy:
             sleep(PAUSE_S)
         attempts.append(attempt())
+        total_ns += attempts[-1].wall_ns * attempts[-1].n_runs
     return min(attempts, key=lambda times: times.core_ns)
 
 

@@ -235,10 +235,6 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
     Links are measured once and cached, as `host_cluster` does: between two processes of the first machine, from every
     machine to the next, from this process to the first machine, and from the last to this process. What comes from this
     process to all devices of a machine is bounded by what the first machine receives from it.
-
-    Raises:
-        BadInput: the memory does not suffice for the devices.
-        WorkerLost: a worker has ended.
     """
     n_machines = len(machines.machines)
     n_each = min(served.worker.n_devices for served in machines.machines)

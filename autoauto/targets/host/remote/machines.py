@@ -216,26 +216,17 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def ring(self, n_slots: int, slot_bytes: int) -> RemoteReference:
         """A ring in shared memory there."""
-        number = next(_numbers)
-        self.ask(Agent.open_ring, number, n_slots, slot_bytes)
-        return RemoteReference(number)
+        return self.opened(next(_numbers), Agent.open_ring, n_slots, slot_bytes)
 
-    def reader(self, number: int, n_slots: int, slot_bytes: int) -> RemoteReference:
-        """The reading end of a connection, which waits for the writing end."""
-        self.ask(Agent.open_reader, number, n_slots, slot_bytes)
-        return RemoteReference(number)
-
-    def writer(self, number: int, slot_bytes: int, to: RemoteMachine | None = None) -> RemoteReference:
-        """The writing end of a connection to another machine; by default it waits for this process to dial."""
-        self.ask(Agent.open_writer, number, slot_bytes, None if to is None else to.address)
+    def opened(
+        self, number: int, method: Callable[[Agent, int, *Arguments], None], *args: *Arguments
+    ) -> RemoteReference:
+        """An object there with a number, which the agent opens by a method of its own."""
+        self.ask(method, number, *args)
         return RemoteReference(number)
 
     def ask(self, method: Callable[[Agent, *Arguments], object], *args: *Arguments) -> None:
-        """Have the agent call a method of its own; does not wait until it has.
-
-        Raises:
-            WorkerLost, Exception: the agent has ended, or the exception that ended it.
-        """
+        """Have the agent call a method of its own; does not wait until it has."""
         try:
             self._control.send((method, args))
         except OSError:
@@ -288,16 +279,16 @@ def connect(sender: ProcessHost, receiver: ProcessHost, n_slots: int, slot_bytes
         ring = sender.ring(n_slots, slot_bytes)
         return ring, ring
     if isinstance(sender, RemoteMachine) and isinstance(receiver, RemoteMachine):
-        reader = receiver.reader(number, n_slots, slot_bytes)
-        return sender.writer(number, slot_bytes, to=receiver), reader
+        reader = receiver.opened(number, Agent.open_reader, n_slots, slot_bytes)
+        return sender.opened(number, Agent.open_writer, slot_bytes, receiver.address), reader
     own = Ring.create(n_slots, slot_bytes)
     if isinstance(receiver, RemoteMachine):
-        reader = receiver.reader(number, n_slots, slot_bytes)
+        reader = receiver.opened(number, Agent.open_reader, n_slots, slot_bytes)
         to = TcpWriter(dial(receiver.address, receiver.token, number), slot_bytes)
         receiver.pumps.append((Pump(own, to, to), own))
         return own, reader
     assert isinstance(sender, RemoteMachine)
-    writer = sender.writer(number, slot_bytes)
+    writer = sender.opened(number, Agent.open_writer, slot_bytes, None)
     back = TcpReader(dial(sender.address, sender.token, number), slot_bytes)
     back.grant(n_slots)
     sender.pumps.append((Pump(back, own, back), own))

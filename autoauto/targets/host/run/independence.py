@@ -14,6 +14,7 @@ The other samples differ as much as a model may take: larger numbers, other ids,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -49,21 +50,14 @@ class BatchTensor(NamedTuple):
 class Variation:
     """A micro-batch and other samples for its positions; runs are numbered as at the top of this file."""
 
-    def __init__(
-        self,
-        outputs: Sequence[BatchTensor],
-        batch_size: int,
-        axes: Mapping[str, int | None],
-        samples: Batch,
-        others: Batch,
-        precision: Precision,
-    ) -> None:
-        self._outputs, self._batch_size, self._axes = outputs, batch_size, axes
-        self._samples, self._others, self._precision = samples, others, precision
+    def __init__(self, probe: SampleProbe, samples: Batch, others: Batch) -> None:
+        self._outputs, self._batch_size, self._precision = probe.outputs, probe.batch_size, probe.precision
+        self._axes = {each.name: each.axis for each in probe.inputs}
+        self._samples, self._others = samples, others
         self._first: dict[str, Array] = {}
         self._noise: dict[str, float] = {}
-        self.n_runs = 3 + 2 * (batch_size - 1).bit_length()
-        self._shift = batch_size // 2
+        self.n_runs = 3 + 2 * (probe.batch_size - 1).bit_length()
+        self._shift = probe.batch_size // 2
 
     def batch(self, number: int) -> dict[str, Array]:
         """The inputs of a run."""
@@ -125,23 +119,20 @@ def _difference(rows: Array, first: Array) -> float:
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / (largest or 1.0))
 
 
+@dataclass(frozen=True, slots=True)
 class SampleProbe:
     """The inputs with which a model shows whether samples of a micro-batch depend on each other.
 
-    Args:
+    Attributes:
         inputs, outputs: of the model at the batch size; every one has an axis of samples.
+        given: inputs of a micro-batch that the model takes, if there are any.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[BatchTensor],
-        outputs: Sequence[BatchTensor],
-        batch_size: int,
-        precision: Precision = Precision.FP32,
-        given: Batch | None = None,
-    ) -> None:
-        self.inputs, self.outputs, self.batch_size = inputs, outputs, batch_size
-        self._precision, self._given = precision, given
+    inputs: Sequence[BatchTensor]
+    outputs: Sequence[BatchTensor]
+    batch_size: int
+    precision: Precision = Precision.FP32
+    given: Batch | None = None
 
     def variations(self) -> Iterator[Variation]:
         """Variations to try one after the other until the model takes one; each differs less from its samples."""
@@ -151,14 +142,13 @@ class SampleProbe:
             {each.name: self._varied(each, rng, lengths.get(each.name)) for each in self.inputs},
             {each.name: self._floats_varied(each, rng, lengths.get(each.name)) for each in self.inputs},
         ]
-        if self._given:
-            pairs.append({each.name: _rolled(self._given[each.name], each.axis) for each in self.inputs})
-        axes = {each.name: each.axis for each in self.inputs}
+        if self.given:
+            pairs.append({each.name: _rolled(self.given[each.name], each.axis) for each in self.inputs})
         for pair in pairs:
             samples = {name: first for name, (first, _) in pair.items()}
             others = {name: second for name, (_, second) in pair.items()}
             if any(not np.array_equal(samples[name], others[name]) for name in samples):
-                yield Variation(self.outputs, self.batch_size, axes, samples, others, self._precision)
+                yield Variation(self, samples, others)
 
     def _varied(self, tensor: BatchTensor, rng: np.random.Generator, length: int | None) -> tuple[Array, Array]:
         """The samples and the others of an input: noise and larger noise for floats and bytes.

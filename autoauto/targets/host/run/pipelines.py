@@ -84,7 +84,6 @@ N_SLOTS = 3
 """Slots of a ring: one is read, one is written, and one evens out the variation of the stages' times."""
 
 Batch = Mapping[str, Array]
-"""Tensors of one micro-batch by name."""
 
 
 class Pipelines(AbstractContextManager["Pipelines"]):

@@ -38,7 +38,6 @@ from autoauto.targets.host.transport.shared_memory import (
 ROWS_PER_BLOCK = 4096
 
 PROBE_INTERVAL_NS = 250_000_000
-"""Time between two probes of the core's speed."""
 
 
 class StageResources(NamedTuple):

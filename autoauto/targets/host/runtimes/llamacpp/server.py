@@ -56,10 +56,6 @@ class RunningServer(AbstractContextManager["RunningServer"]):
 
     Args:
         cores: the hardware threads on which it runs; by default those of this process.
-
-    Raises:
-        OutOfMemory: it does not come up, since memory lacks.
-        Unsupported: it does not come up, by what its log says.
     """
 
     def __init__(self, words: Sequence[str], cores: Sequence[int] = ()) -> None:

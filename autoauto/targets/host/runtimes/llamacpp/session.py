@@ -17,7 +17,6 @@ from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, 
 
 _MAX_TOKENS = 2**20
 DEFAULT_BATCH, DEFAULT_UBATCH = 2048, 512
-"""The defaults of the server."""
 
 PROMPT_THREADS = Knob(
     "prompt_threads",

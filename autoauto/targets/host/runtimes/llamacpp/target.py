@@ -42,11 +42,7 @@ class LlamaCppTarget:
 
     @staticmethod
     def of(file: DecoderFile, n_clients: int | None = None) -> LlamaCppTarget:
-        """The target of a file on this machine.
-
-        Raises:
-            MissingExtra: the runtime is not installed.
-        """
+        """The target of a file on this machine."""
         if not LlamaCppSession.package.is_installed:
             raise missing_extra("serving a GGUF file on the host", LlamaCppSession.package.extra)
         return LlamaCppTarget(file, n_clients or SLOTS[-1], excess_load())
