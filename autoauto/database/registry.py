@@ -1,7 +1,4 @@
-"""The databases that can be used, and their URLs: `BACKENDS`, `backend_of`, `parse_url`, `driver_url`, `shown`.
-
-Columns that some databases need other types for: `LONG_TEXT`, `LONG_BYTES`.
-"""
+"""The databases that can be used, and their URLs: `BACKENDS`, `backend_of`, `parse_url`, `driver_url`, `shown`."""
 
 from __future__ import annotations
 

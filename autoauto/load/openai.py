@@ -33,12 +33,7 @@ _MAX_REASON = 200
 
 
 class EventStream:
-    """Cuts server-sent events [sse] out of what the network delivers: a read may hold half an event, or several.
-
-    >>> stream = EventStream()
-    >>> list(stream.feed(b'data: {"a"')), list(stream.feed(b": 1}\\n\\n: ping\\n\\ndata: 2\\r\\n\\r\\ndata: 3\\n"))
-    ([], [b'{"a": 1}', b'2'])
-    """
+    """Cuts server-sent events [sse] out of what the network delivers: a read may hold half an event, or several."""
 
     def __init__(self) -> None:
         self._rest = b""

@@ -13,8 +13,6 @@ children exceed the limit, or when this process closes the child or dies, the gu
 why. It waits for processes, never for the end of a file, which a grandchild may keep open. It forks the child off
 before the main module is imported, so that it costs no start of an interpreter, and no thread is lost. Linux 5.4 or
 later.
-
-All that a process has started can be listed, ended and measured: `descendants`, `end_descendants`, `held_bytes`.
 """
 
 from __future__ import annotations

@@ -29,9 +29,8 @@ from typing import Protocol
 from autoauto.records.errors import AutoautoError, Unsupported, WorkerLost
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import MicroBatch
-from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.independence import UNCHECKED, SampleProbe, reason_of
-from autoauto.targets.host.run.pipelines import Batch, Pipelines
+from autoauto.targets.host.run.pipelines import Batch, Pipelines, ProcessExchange
 
 MAX_LOSSES = 3
 """How often in a row processes may end without having computed anything, until the engine gives up."""

@@ -1,7 +1,4 @@
-"""The cores or GPUs of this machine that the devices of a cluster are: `HostDevices`.
-
-`devices_named` reads the devices of --device, and `unlike_cluster` describes devices of several kinds as a cluster.
-"""
+"""The cores or GPUs of this machine that the devices of a cluster are: `HostDevices`."""
 
 from __future__ import annotations
 

@@ -55,12 +55,7 @@ class InputSamples:
     digest: str
 
     def batch(self, ports: Sequence[Port], first: int = 0) -> dict[str, Array]:
-        """The inputs of a micro-batch with the shapes of `ports`: samples from `first` on, and from the start again.
-
-        >>> samples = InputSamples("x.npz", {"x": np.array([[1], [2], [3]])}, {"x": 0}, "")
-        >>> [samples.batch([Port("x", (n, 1), "int64")])["x"].ravel().tolist() for n in (2, 5)]
-        [[1, 2], [1, 2, 3, 1, 2]]
-        """
+        """The inputs of a micro-batch with the shapes of `ports`: samples from `first` on, and from the start again."""
         return {port.name: self._repeated(port, first) for port in ports}
 
     def _repeated(self, port: Port, first: int) -> Array:

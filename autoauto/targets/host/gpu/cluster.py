@@ -1,7 +1,4 @@
-"""GPUs of this machine as a cluster of devices, one process each: `gpu_cluster`.
-
-What moving tensors to and from a GPU costs is measured once and cached: `gpu_link_times`.
-"""
+"""GPUs of this machine as a cluster of devices, one process each: `gpu_cluster`."""
 
 from __future__ import annotations
 

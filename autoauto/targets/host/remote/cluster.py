@@ -97,9 +97,22 @@ class DaskMachines:
             BadInput: the scheduler is gone.
         """
         token = new_token()
+        with self._client() as client:
+            # A worker that was started again has the same name at another address.
+            now = {worker.name: worker for worker in _in_order(client)}
+            futures = {}
+            for number in sorted(numbers):
+                worker = now.get(self.machines[number].worker.name)
+                if worker is None:
+                    raise WorkerLost(f"{self._name(number)} is lost: its Dask worker has ended")
+                # It waits for all devices of the worker, hence until no task of others measures there.
+                futures[number] = client.submit(
+                    start_agent, token, workers=[worker.address], resources={DEVICE: worker.n_devices}, pure=False
+                )
+            addresses = {number: _result(future, self._name(number)) for number, future in futures.items()}
         with ExitStack() as stack:
             opened = {}
-            for number, address in self._start_agents(sorted(numbers), token).items():
+            for number, address in addresses.items():
                 opened[number] = stack.enter_context(RemoteMachine(self._name(number), address, token))
             yield opened
 
@@ -108,21 +121,6 @@ class DaskMachines:
         """The first machine alone, as `open`."""
         with self.open([0]) as opened:
             yield opened[0]
-
-    def _start_agents(self, numbers: Collection[int], token: bytes) -> dict[int, tuple[str, int]]:
-        with self._client() as client:
-            # A worker that was started again has the same name at another address.
-            now = {worker.name: worker for worker in _in_order(client)}
-            futures = {}
-            for number in numbers:
-                worker = now.get(self.machines[number].worker.name)
-                if worker is None:
-                    raise WorkerLost(f"{self._name(number)} is lost: its Dask worker has ended")
-                # It waits for all devices of the worker, hence until no task of others measures there.
-                futures[number] = client.submit(
-                    start_agent, token, workers=[worker.address], resources={DEVICE: worker.n_devices}, pure=False
-                )
-            return {number: _result(future, self._name(number)) for number, future in futures.items()}
 
     def _name(self, number: int) -> str:
         return f"machine {number} ({self.machines[number].worker.name})"

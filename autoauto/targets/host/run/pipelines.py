@@ -23,7 +23,9 @@ end over all its rings. One that meets an end where its next micro-batch would b
 
 Between processes of two machines a connection takes the place of the ring (`autoauto/targets/host/remote/machines.py`).
 
-`cut_in_parts` cuts out a sub-model that computes a micro-batch in equal parts at the same time, one part per stream.
+Where the only pipeline is one process, a caller that has an event loop waits for it itself, without a thread between:
+
+    whoever waits ── ring ──▶ stage ── ring ──▶ whoever waits          (`ProcessExchange`)
 """
 
 from __future__ import annotations
@@ -38,12 +40,11 @@ from math import lcm
 from typing import Any
 
 from autoauto.records.errors import BadInput
-from autoauto.records.layers import LayerGraph, LayerRange, Source, SubModel
+from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubModel
 from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
-from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
 from autoauto.targets.host.transport.messages import FailedMessage, readable
 from autoauto.targets.host.transport.shared_memory import (
@@ -57,7 +58,7 @@ from autoauto.targets.host.transport.shared_memory import (
 
 
 def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_size: int, n_parts: int) -> SubModel:
-    """Cut out `layers` for a part of a micro-batch; its inputs and outputs are those of the whole micro-batch.
+    """Cut out `layers` for a part of a micro-batch, one for each stream; inputs and outputs are those of the whole.
 
     Raises:
         BadInput: the samples do not lie one behind the other in an input, or in every output.
@@ -84,6 +85,45 @@ N_SLOTS = 3
 """Slots of a ring: one is read, one is written, and one evens out the variation of the stages' times."""
 
 Batch = Mapping[str, Array]
+
+
+class ProcessExchange:
+    """Sends micro-batches to the only process and receives its outputs, in order.
+
+    Attributes:
+        capacity: micro-batches that may be in flight, without a wait for a free slot. A process releases the slot of
+            its inputs after it has sent the outputs, so one slot is left for that.
+    """
+
+    def __init__(self, inputs: Ring, outputs: Ring, received: Sequence[Port], sent: Sequence[Port]) -> None:
+        self._inputs, self._outputs = inputs, outputs
+        self._received, self._sent = received, sent
+        self._input_bytes = message_bytes(received)
+        self.capacity = inputs.n_slots - 1
+        self.n_bytes = self._input_bytes + message_bytes(sent)
+        self.filled_fd = outputs.filled_fd
+
+    def send(self, write: Callable[[Batch], None]) -> None:
+        """Send a micro-batch, whose inputs `write` writes into arrays."""
+        write(writable(self._inputs.reserve(), self._received))
+        self._inputs.commit(self._input_bytes)
+
+    def receive(self, take: Callable[[Batch], None]) -> str | None:
+        """Wait for the next outputs, and have `take` read them; the arrays are valid until it returns.
+
+        Returns:
+            The reason for which the model refuses the micro-batch, then without outputs; None where it does not.
+        """
+        reason = None
+        try:
+            message = self._outputs.peek()
+        except FailedMessage as failure:
+            reason = str(failure)
+        else:
+            assert message is not None  # nothing ends the stream
+            take(arrays(message, self._sent))
+        self._outputs.release()
+        return reason
 
 
 class Pipelines(AbstractContextManager["Pipelines"]):

@@ -1,8 +1,4 @@
-"""Plans measured on real processes: `OpenPlan` runs one until its pace is steady, or slower than another plan.
-
-`OpenPlans` holds the plans that stay loaded, because a search soon measures them again. `reference_outputs` computes
-the outputs of a model in fp32, and `output_error` is how far others differ from them.
-"""
+"""Plans measured on real processes: `OpenPlan` runs one until its pace is steady, or slower than another plan."""
 
 from __future__ import annotations
 
@@ -223,9 +219,10 @@ MAX_OPEN = 8
 
 
 class OpenPlans:
-    """The plans that were measured last, still loaded; their processes wait, and end with this object or its process.
+    """The plans that were measured last, still loaded: a search soon measures them again.
 
-    Loaded plans take memory, so all are closed where the machine has less free memory than they hold.
+    Their processes wait, and end with this object or its process. Loaded plans take memory, so all are closed where the
+    machine has less free memory than they hold.
     """
 
     def __init__(self) -> None:
