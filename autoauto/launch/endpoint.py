@@ -13,6 +13,7 @@ from time import monotonic, sleep
 
 from autoauto.engines.command import quoted
 from autoauto.launch.faults import EngineFault, FaultKind
+from autoauto.launch.guarded import GuardedEngines
 from autoauto.launch.launcher import POLL_S, PORT_WORD, ReplicaStart, RunningEngines, answers
 from autoauto.load.openai import KEY_VARIABLE, base_of
 from autoauto.records.errors import BadInput
@@ -53,7 +54,7 @@ class EndpointLauncher:
             self._last = replicas
         elif not all(answers(url + MODELS_PATH) for url in urls):
             self._wait(urls, limit_s, must_change=False)
-        yield RunningEngines(urls)
+        yield GuardedEngines((), urls)
 
     def _wait(self, urls: tuple[str, ...], limit_s: float, *, must_change: bool) -> None:
         signal = Path(tempfile.gettempdir(), f"autoauto-restarted-{os.getpid()}")

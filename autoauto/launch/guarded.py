@@ -14,8 +14,6 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from typing_extensions import override
-
 from autoauto.engines.command import ALL_ADDRESSES
 from autoauto.launch import guard
 from autoauto.launch.faults import EngineFault, FaultKind, fault_of_log
@@ -120,24 +118,23 @@ class GuardedEngine(AbstractContextManager["GuardedEngine"]):
         self._log.close()
 
 
-class GuardedEngines(RunningEngines):
-    """Engines that guards run."""
+class GuardedEngines:
+    """Several that run, or none where somebody else runs what answers at the URLs; see `RunningEngines`."""
 
     def __init__(self, engines: Sequence[GuardedEngine], urls: tuple[str, ...]) -> None:
-        super().__init__(urls)
-        self._engines = engines
+        self._engines, self.urls = engines, urls
 
-    @override
     def fault(self, timeout_s: float = 0.0) -> EngineFault | None:
+        """Implements `RunningEngines`."""
         end_s = monotonic() + timeout_s
         while True:
             faults = [fault for engine in self._engines if (fault := engine.fault())]
-            if faults or monotonic() >= end_s:
+            if faults or not self._engines or monotonic() >= end_s:
                 return next(iter(faults), None)
             sleep(POLL_S)
 
-    @override
     def log(self) -> tuple[str, ...]:
+        """The last lines of all."""
         return tuple(line for engine in self._engines for line in engine.log())
 
 

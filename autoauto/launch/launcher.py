@@ -45,23 +45,18 @@ class ReplicaStart(NamedTuple):
         return {GPU_ORDER: ",".join(map(str, self.gpus)), **self.command.environment}
 
 
-class RunningEngines:
-    """Engines that run, by default those of somebody else, of which nobody can say more than where they are.
+class RunningEngines(Protocol):
+    """Engines that were started."""
 
-    Attributes:
-        urls: of the replicas, or of one balancer in front of them.
-    """
-
-    def __init__(self, urls: tuple[str, ...]) -> None:
-        self.urls = urls
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """URLs of the replicas, or of one balancer in front of them."""
 
     def fault(self, timeout_s: float = 0.0) -> EngineFault | None:
         """Why one of them has ended, now or within a time; None while all run, and where nobody can say."""
-        return None
 
     def log(self) -> tuple[str, ...]:
         """The last lines that they wrote; () where nobody can say."""
-        return ()
 
 
 class EngineLauncher(Protocol):

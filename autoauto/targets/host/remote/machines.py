@@ -139,6 +139,10 @@ class LocalMachine(AbstractContextManager["LocalMachine"]):
         self._stack.close()
 
 
+class RemoteEnd(RemoteReference):
+    """A ring of another machine, or an end of a connection there."""
+
+
 class RemoteFile(RemoteReference):
     """A file of another machine."""
 
@@ -214,16 +218,14 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         file.write(content)
         return file
 
-    def ring(self, n_slots: int, slot_bytes: int) -> RemoteReference:
+    def ring(self, n_slots: int, slot_bytes: int) -> RemoteEnd:
         """A ring in shared memory there."""
         return self.opened(next(_numbers), Agent.open_ring, n_slots, slot_bytes)
 
-    def opened(
-        self, number: int, method: Callable[[Agent, int, *Arguments], None], *args: *Arguments
-    ) -> RemoteReference:
+    def opened(self, number: int, method: Callable[[Agent, int, *Arguments], None], *args: *Arguments) -> RemoteEnd:
         """An object there with a number, which the agent opens by a method of its own."""
         self.ask(method, number, *args)
-        return RemoteReference(number)
+        return RemoteEnd(number)
 
     def ask(self, method: Callable[[Agent, *Arguments], object], *args: *Arguments) -> None:
         """Have the agent call a method of its own; does not wait until it has."""
