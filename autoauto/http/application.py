@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoauto.http.connections import Connections, note_errors, raise_descriptors
+from autoauto.http.connections import Connections, note_errors
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ async def serving(
     """
     from aiohttp import web
 
-    raise_descriptors()
+    # Every client takes a descriptor, so this process has as many as it may.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     loop = asyncio.get_running_loop()
     note_errors(loop, log)
     # Tracebacks are dropped: one for every request that is no HTTP could fill the disk.

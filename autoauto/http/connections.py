@@ -169,12 +169,6 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
     return middleware
 
 
-def raise_descriptors() -> None:
-    """Allow this process as many descriptors as it may have: every client takes one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def note_errors(loop: asyncio.AbstractEventLoop, log: Callable[[str], None]) -> None:
     """Log what goes wrong in an event loop in one line in place of a traceback, each kind once a minute."""
     noted_s: dict[str, float] = {}

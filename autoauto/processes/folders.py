@@ -22,9 +22,6 @@ def temporary_folder(
     A process holds a lock on its folder as long as it lives: whoever can lock a folder may delete it. It gets the name
     by which others look for it once it is locked; where the file system has no locks, it never does. Only a folder of
     this user that `is_ours` is deleted.
-
-    Raises:
-        OSError: it cannot be made.
     """
     parent = parent or Path(tempfile.gettempdir())
     delete_left(prefix, is_ours, parent)

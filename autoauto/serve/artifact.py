@@ -31,7 +31,6 @@ class ServedModel:
     """A model with its configuration, as it is served.
 
     Attributes:
-        n_processes: of one pipeline.
         period_s: between two finished micro-batches of one pipeline, by the plan.
         samples_per_s: of all pipelines, by the plan.
         origin: of the two numbers.

@@ -154,7 +154,6 @@ class PipelineEngine:
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _post_and_wait(self, callback: Callable[..., None], *args: object) -> None:
-        """Have the event loop call something, and wait until it has."""
         has_returned = Event()
 
         def call() -> None:

@@ -260,7 +260,7 @@ def test_large_tensors_are_copied_by_a_thread(tmp_path: Path, monkeypatch: pytes
     folder = write_folder(tmp_path / "folder", cuts=(0, 4))
     exchanges = []
     for limit in (0, 1 << 20):
-        monkeypatch.setattr("autoauto.serve.engine.MAX_BYTES", limit)
+        monkeypatch.setattr("autoauto.serve.engine.MAX_DIRECT_BYTES", limit)
         exchanges.append(asyncio.run(served_directly(Artifact(folder))))
     assert exchanges == [False, True]
 

@@ -46,13 +46,15 @@ class NamedDevice(NamedTuple):
         return f"{self.n_cores} cores"
 
 
-def devices_named(text: str) -> tuple[NamedDevice, ...]:
-    """The devices of a text like "cpu:2,cuda:0": those with the most cores first, the GPUs last.
+def devices_named(text: str | None) -> tuple[NamedDevice, ...]:
+    """The devices of a text like "cpu:2,cuda:0": those with the most cores first, the GPUs last; none without a text.
 
     Raises:
         BadInput: a word names no device of this machine, GPUs differ, or all devices are like groups of cores.
         MissingExtra: there is no runtime for GPUs.
     """
+    if text is None:
+        return ()
     named = _each_named([word.strip() for word in text.split(",")])
     if len(set(named)) == 1 and not named[0].gpu:
         _check_cores("--device names", sum(device.n_cores for device in named), 0)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from math import gcd
 
 from autoauto.records.costs.options import CompileOptions, DeviceSession, SessionOptions
@@ -173,7 +174,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             temporary_bytes += sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs))
         step = ProgramStep(name, round(measurement.times.core_ns * CLOCK_HZ / 1e9), temporary_bytes)
         # Small weights fit into pages that the process already has, so their size is a lower bound.
-        parameter_bytes = max(measurement.parameter_bytes, _weight_bytes(graph, layers, options))
+        weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
+        weight_bytes = sum(graph.tensors[index].n_bytes(1, options.weight_precision) for index in weights)
+        parameter_bytes = max(measurement.parameter_bytes, weight_bytes)
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
@@ -269,19 +272,19 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
-        def make() -> OpenPlan:
-            return OpenPlan(
-                self._source, graph, plan, cluster, options, replicas, self._machines, self._devices, self.samples
-            )
+        make = partial(
+            OpenPlan, self._source, graph, plan, cluster, options, replicas, self._machines, self._devices, self.samples
+        )
+
+        def keep(batch: Outputs) -> None:
+            outputs.update(copy_of(batch))
 
         def attempt(worth_per_s: float) -> Run:
             if self._machines is None:
-                return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus), worth_per_s)
+                opened = self._open.get(key, make, may_lack_memory=self._devices.has_gpus)
+                return opened.measure(plan, keep, worth_per_s)
             with make() as opened:  # a plan between machines has one stream only, so it cannot stay open
-                return measured(opened, worth_per_s)
-
-        def measured(opened: OpenPlan, worth_per_s: float) -> Run:
-            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)), worth_per_s)
+                return opened.measure(plan, keep, worth_per_s)
 
         try:
             run = repeat_until_undisturbed(attempt, 1 if self._is_busy else N_ATTEMPTS, best, options.batch_size)
@@ -359,9 +362,3 @@ def _check_session(options: CompileOptions) -> HostSession:
     if not isinstance(options.session, HostSession):
         raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
     return options.session
-
-
-def _weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> int:
-    """Size of the weights of some layers as the file stores them."""
-    weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
-    return sum(graph.tensors[index].n_bytes(1, options.weight_precision) for index in weights)

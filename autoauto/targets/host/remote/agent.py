@@ -65,10 +65,7 @@ class Agent:
         """Write the file with a number, which is made if there is none, or append to it."""
         if number not in self._objects:
             self._objects[number] = SubModelFile()
-        if is_first:
-            self._objects[number].write(content)
-        else:
-            self._objects[number].append(content)
+        self._objects[number].write(content, is_first=is_first)
 
     def open_ring(self, number: int, n_slots: int, slot_bytes: int) -> None:
         """Make a ring between two processes of this machine."""

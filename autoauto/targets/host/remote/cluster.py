@@ -164,9 +164,9 @@ def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
 
 
 @cache
-def machines_of(address: str) -> DaskMachines:
-    """The machines of a scheduler, whose workers this process asks once."""
-    return DaskMachines(address)
+def machines_of(address: str | None) -> DaskMachines | None:
+    """The machines of a scheduler, whose workers this process asks once; None without an address."""
+    return DaskMachines(address) if address is not None else None
 
 
 def _in_order(client: Any) -> list[DaskWorker]:

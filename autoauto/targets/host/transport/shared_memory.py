@@ -250,14 +250,9 @@ class SubModelFile:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._fd = state["handle"].detach()
 
-    def write(self, content: bytes) -> None:
-        """Replace the content, for every process that has the file."""
-        with open(self.path, "wb") as file:
-            file.write(content)
-
-    def append(self, content: bytes) -> None:
-        """Write behind what is there."""
-        with open(self.path, "ab") as file:
+    def write(self, content: bytes, *, is_first: bool = True) -> None:
+        """Replace the content, for every process that has the file, or write behind what is there."""
+        with open(self.path, "wb" if is_first else "ab") as file:
             file.write(content)
 
     @property
@@ -320,7 +315,6 @@ def arrays_in(file: SubModelFile, ports: Sequence[Port]) -> Mapping[str, Array]:
 
 
 def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
-    """The start of every tensor in a message, in bytes."""
     offsets, stop = [], 0
     for port in map(memory_of, ports):
         start = -(-stop // ALIGNMENT) * ALIGNMENT

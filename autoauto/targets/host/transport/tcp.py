@@ -86,7 +86,6 @@ class _TcpEnd:
         self._connection.close()
 
     def _read(self, n_bytes: int) -> memoryview:
-        """The next bytes, in the slot."""
         view = self.memory[:n_bytes]
         n_read = 0
         while n_read < n_bytes:
@@ -297,7 +296,6 @@ def _proof(token: bytes, *words: bytes) -> bytes:
 
 
 def _received(connection: socket.socket, n_bytes: int) -> bytes:
-    """Receive `n_bytes` bytes, which may come in pieces."""
     arrived = bytearray()
     while len(arrived) < n_bytes:
         if not (words := connection.recv(n_bytes - len(arrived))):

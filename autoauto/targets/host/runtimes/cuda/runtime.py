@@ -216,7 +216,6 @@ def _provider_options(options: SessionOptions, limit_bytes: int | None) -> dict[
 
 
 def _in_words(level: Any, provider_options: Mapping[str, str]) -> str:
-    """The options of a session as one line of text: its graph optimization level and those of the CUDA provider."""
     chosen = [f"{name} {provider_options.get(name)}" for name in (_GRAPH, _CHANNELS_LAST)]
     return ", ".join([in_words(level), *chosen])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import ClassVar
 
 from autoauto.engines.llama_cpp import (
     FIRST_PORT,
@@ -36,6 +37,7 @@ NOISE = 0.01
 class LlamaCppTarget:
     """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with."""
 
+    measures_here: ClassVar[bool] = True
     file: DecoderFile
     n_clients: int = SLOTS[-1]
     load: MachineLoad | None = None
@@ -70,11 +72,6 @@ class LlamaCppTarget:
         if (n_cores := usable_cores()) < len(cores()):
             notes.append(f"A quota of its control group leaves {n_cores} of {len(cores())} cores; so many threads run.")
         return tuple(notes)
-
-    @property
-    def measures_here(self) -> bool:
-        """True: this machine runs the servers that are measured."""
-        return True
 
     @property
     def traits(self) -> TargetTraits:
