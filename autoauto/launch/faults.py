@@ -24,12 +24,7 @@ class FaultKind(StrEnum):
 
 
 class EngineFault(Exception):
-    """An engine that cannot be measured.
-
-    Attributes:
-        log: the last lines of the engine.
-        option: that it refuses; "" where it refuses none.
-    """
+    """An engine that cannot be measured."""
 
     def __init__(self, kind: FaultKind, reason: str, log: Sequence[str] = (), option: str = "") -> None:
         super().__init__(reason)

@@ -27,7 +27,6 @@ START_S, END_S = 60.0, 15.0
 """Until a guard says the port, and until it has ended all."""
 _MAX_LOG_BYTES = 200_000
 
-
 LOOPBACK = "127.0.0.1"
 """An engine beside us, or behind the tunnel of SSH, listens here: it has no key."""
 

@@ -269,9 +269,9 @@ class ChildProcess:
 
 
 class RecycledChild:
-    """A `ChildProcess` with a guard that is replaced after a number of uses: what libraries leave in it does not add up.
+    """A `ChildProcess` with a guard, which is started when it is first used, and again where it has ended.
 
-    It is started when it is first used, and again where it has ended.
+    It is replaced after a number of uses, so that what libraries leave behind does not add up.
     """
 
     def __init__(self, main: Callable[..., None], args: tuple[object, ...], max_uses: int) -> None:

@@ -38,7 +38,6 @@ MAX_LOSSES = 3
 SHORTAGE_S = 1.0
 """How long an engine waits for descriptors until it tries again."""
 
-
 MAX_DIRECT_BYTES = 2 << 20
 """Maximum bytes of a micro-batch that is copied in the event loop; more would take a millisecond."""
 

@@ -48,7 +48,6 @@ MIN_ANSWERS_BYTES = 128 << 20
 MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
 """By default a body may hold a micro-batch whose numbers take so many times their bytes, as they may in JSON."""
 
-
 _STATUS: Mapping[type[AutoautoError], int] = {
     BadInput: 400,
     SlowRequest: 408,

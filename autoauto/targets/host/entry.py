@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from autoauto.records.costs.decoder import DecoderFile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
@@ -94,14 +93,19 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
 
 
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """Processes of this machine that run the model's file."""
+    """Processes of this machine that run the model's file, or a server of it for a GGUF file."""
     from autoauto.targets.host.devices import HostDevices, devices_named, gpus_of
     from autoauto.targets.host.remote.cluster import machines_of
     from autoauto.targets.host.samples import read_model_samples
     from autoauto.targets.host.target import HostTarget
 
     if request.decoder_file is not None:
-        return _open_file(request, request.decoder_file)
+        from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
+
+        for name, value in request.options.items():
+            if value is not None and name != "clients":
+                raise BadInput(f"a GGUF file is served on the cores of this machine, got {flag_of(name)}; leave it out")
+        return LlamaCppTarget.of(request.decoder_file, request.options["clients"]), request.cluster
     if request.options["clients"] is not None:
         raise BadInput("--clients send requests to the server of a GGUF file, got another model; leave it out")
     if request.precision is not Precision.FP32:
@@ -120,16 +124,6 @@ def _open(request: Request) -> tuple[Target, Cluster]:
     measuring_bytes = int(sum(device.memory_bytes for device in of_machine))
     target = HostTarget(source, machines_of(request.options["dask"]), devices, samples, measuring_bytes)
     return target, request.cluster
-
-
-def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
-    """A server of this machine for a GGUF file."""
-    from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
-
-    for name, value in request.options.items():
-        if value is not None and name != "clients":
-            raise BadInput(f"a GGUF file is served on the cores of this machine, got {flag_of(name)}; leave it out")
-    return LlamaCppTarget.of(file, request.options["clients"]), request.cluster
 
 
 HOST = NamedTarget(

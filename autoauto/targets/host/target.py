@@ -18,7 +18,7 @@ from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubMod
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
-from autoauto.records.units import Array, Precision
+from autoauto.records.units import Array, Precision, relative_error
 from autoauto.targets.host.devices import ALIKE, HostDevices, like_gpus
 from autoauto.targets.host.machine import CLOCK_HZ, excess_load, identity
 from autoauto.targets.host.measure.client import Meter
@@ -32,7 +32,6 @@ from autoauto.targets.host.run.run import (
     OpenPlans,
     Outputs,
     copy_of,
-    output_error,
     reference_outputs,
     repeat_until_undisturbed,
 )
@@ -261,9 +260,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         with the outputs in fp32, which are computed once for every batch size.
 
         Raises:
-            MissingExtra: the runtime is not installed.
             Unsupported: the runtime does not read or run a stage.
-            OutOfMemory: a stage needs more than its device's memory.
             WorkerLost: a process was killed, or a machine is lost.
         """
         self._check(options)
@@ -298,7 +295,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             self._references[options.batch_size] = reference_outputs(
                 self._source, graph, plan, options.batch_size, self.samples
             )
-        return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
+        expected = self._references[options.batch_size]
+        errors = [relative_error(outputs[name], array) for name, array in expected.items()]
+        return replace(run, output_error=max(errors, default=0.0))
 
     @property
     def given_inputs(self) -> Callable[[Sequence[Port]], Mapping[str, Array]] | None:

@@ -59,12 +59,6 @@ class GpuLinkTimes:
         return Link(self.from_bytes_per_s, round(self.from_s * CLOCK_HZ))
 
 
-def gpu_link_times(gpu: Gpu) -> GpuLinkTimes:
-    """The times of a GPU, from the cache folder where this machine has measured them before."""
-    cache = MachineCache("gpu-links", VERSION, gpu.name, gpu.driver)
-    return cache.times(GpuLinkTimes, lambda: _measure(gpu))
-
-
 def _measure(gpu: Gpu) -> GpuLinkTimes:
     ring = Ring.create(1, MESSAGE_BYTES)
     with closing(ring), Workers() as workers:
@@ -128,11 +122,13 @@ def gpu_cluster(gpus: Sequence[Gpu], memory_bytes: int | None = None, links: Gpu
         memory_bytes = part_bytes
     if not 1 <= memory_bytes <= part_bytes:
         raise BadInput(f"the memory of a device must be 1 to {part_bytes} bytes here, got {memory_bytes}")
-    times, n = links or gpu_link_times(gpus[0]), len(gpus)
+    first, n = gpus[0], len(gpus)
+    cache = MachineCache("gpu-links", VERSION, first.name, first.driver)
+    times = links or cache.times(GpuLinkTimes, lambda: _measure(first))
     return Cluster(
         name="cuda" if n == 1 else f"cuda-x{n}",
         target="host",
-        devices=(Device(gpus[0].name, CLOCK_HZ, memory_bytes, 1, memory_bytes),) * n,
+        devices=(Device(first.name, CLOCK_HZ, memory_bytes, 1, memory_bytes),) * n,
         receive_links=(times.receive_link,) * n,
         send_links=(times.send_link,) * n,
     )

@@ -21,7 +21,7 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
-from autoauto.records.units import Array, relative_error
+from autoauto.records.units import Array
 from autoauto.targets.host.devices import ALIKE, HostDevices
 from autoauto.targets.host.machine import CLOCK_HZ, cores, cores_of
 from autoauto.targets.host.measure.examples import examples
@@ -304,8 +304,3 @@ def reference_outputs(
 def copy_of(batch: Batch) -> dict[str, Array]:
     """Copies of arrays, which stay when the slot of the ring is used again."""
     return {name: array.copy() for name, array in batch.items()}
-
-
-def output_error(outputs: Outputs, expected: Outputs) -> float:
-    """The largest `relative_error` of all outputs."""
-    return max((relative_error(outputs[name], array) for name, array in expected.items()), default=0.0)

@@ -102,7 +102,6 @@ class HostSession(Session, ABC):
     Attributes:
         runtime: the name of the runtime, and of its folder, whose `runtime.py` has the class `RUNTIME`.
         precisions: the formats that the runtime computes in if the CPU or the GPU has instructions for them.
-        cores_per_device: threads of the session.
         precision: the format of products; tensors between stages have the format of the file.
     """
 

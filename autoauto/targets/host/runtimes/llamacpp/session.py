@@ -63,14 +63,7 @@ _NAMES = (("n_ipu", "stages"), ("cores_per_device", "cores"), ("n_batch", "n_bat
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppSession(Session):
-    """A server of llama.cpp.
-
-    Attributes:
-        cores_per_device: cores of the server, and its threads that decode.
-        prompt_threads: threads that compute prompts; 0 for as many as decode.
-        n_batch: maximum number of tokens in a step.
-        n_ubatch: maximum number of them that are computed at once.
-    """
+    """A server of llama.cpp."""
 
     runtime: ClassVar[str] = "llamacpp"
     package: ClassVar[RuntimePackage] = RuntimePackage("xllamacpp", "xllamacpp", "llamacpp")
