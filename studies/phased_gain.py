@@ -20,7 +20,7 @@ from autoauto.programs.phased_training.network import Network
 from autoauto.programs.phased_training.phase_times import MeasuredRound, PhaseTimes, measure, medians
 from autoauto.programs.phased_training.training import UpdateLoop
 from autoauto.programs.samples import read_samples
-from autoauto.targets.host.memory_budget import MECHANISM, run_alone
+from autoauto.targets.host.memory_budget import run_alone
 
 DIGITS = Path(__file__).parents[1] / "data/samples/digits.csv.gz"
 STEPS = (1, 2, 4, 8, 16, 32, 64)
@@ -97,7 +97,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     for steps in STEPS:
         print_row(row(rounds, phases, steps))
     trained_mib, budget_mib = study.network.trained_bytes / 2**20, study.budget_bytes / 2**20
-    print(f"Weights and optimiser {trained_mib:.1f} MiB, budget {budget_mib:.1f} MiB by {MECHANISM}.")
+    print(
+        f"Weights and optimiser {trained_mib:.1f} MiB, budget {budget_mib:.1f} MiB by RLIMIT_DATA of the worker, to "
+        "which the memory of the runtime itself is added."
+    )
 
 
 if __name__ == "__main__":

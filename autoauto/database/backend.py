@@ -20,7 +20,6 @@ class Backend(ABC):
 
     Attributes:
         name: SQLAlchemy's, the scheme of its URLs.
-        example: a URL.
         driver: the Python module that we use; None for SQLAlchemy's choice.
         extra: of ours that installs the driver; None where Python has it.
         is_server: whether processes of several machines may use it.

@@ -23,7 +23,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Table, and_, or_, select, update
 
 LEASE_S = 30.0
-"""Duration of a lease that is not renewed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,6 @@ class LeasedRows:
 
     Attributes:
         table: of them. A row without a token is free.
-        lease_s: seconds that a lease lasts.
     """
 
     table: Table

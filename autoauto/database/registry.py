@@ -1,7 +1,4 @@
-"""The databases that can be used, and their URLs: `BACKENDS`, `backend_of`, `parse_url`, `driver_url`, `shown`.
-
-Columns that some databases need other types for: `LONG_TEXT`, `LONG_BYTES`.
-"""
+"""The databases that can be used, and their URLs: `BACKENDS`, `backend_of`, `parse_url`, `driver_url`, `shown`."""
 
 from __future__ import annotations
 
@@ -49,9 +46,6 @@ def parse_url(storage: str) -> URL:
 
 def driver_url(url: URL) -> URL:
     """A URL with the driver that we use.
-
-    Raises:
-        BadInput: it is of another database.
 
     >>> driver_url(URL.create("postgresql", host="host")).drivername
     'postgresql+psycopg'

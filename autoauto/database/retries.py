@@ -56,7 +56,6 @@ def reach(engine: Engine, check: Callable[[], None] = lambda: None) -> None:
 
 
 def _may_pass(error: Exception) -> bool:
-    """True if the same work may succeed later."""
     if isinstance(error, AutoautoError):
         return False  # made of an error for which we have waited already
     cause = error if isinstance(error, DBAPIError) else error.__cause__  # of an exception of Optuna

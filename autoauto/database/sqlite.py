@@ -29,11 +29,6 @@ class Sqlite(Backend):
 
     @override
     def is_in_memory(self, url: URL) -> bool:
-        """True for SQLite's own memory.
-
-        >>> Sqlite().is_in_memory(URL.create("sqlite")), Sqlite().is_in_memory(file_url(Path("trials.db")))
-        (True, False)
-        """
         return url.database in (None, "", ":memory:")
 
     def connect_arguments(self) -> dict[str, Any]:

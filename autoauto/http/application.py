@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import resource
 import signal
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -10,8 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoauto.http.connections import Connections, note_errors, raise_descriptors
-from autoauto.http.responses import silent_logger
+from autoauto.http.connections import Connections, note_errors
 from autoauto.records.errors import BadInput
 
 if TYPE_CHECKING:
@@ -45,26 +46,27 @@ async def serving(
     """Take connections within a context, which gets them and the URL of the server.
 
     Args:
-        app: answers the requests.
-        address: of the server.
         log: is called with a line about what goes wrong in the event loop.
         stop: is called at SIGINT and SIGTERM.
         shutdown_s: the time that clients have to take the last answers, after the context.
-        handler_cancellation: whether a handler ends where its client has gone.
-        protocol: makes what reads the requests of a connection.
 
     Raises:
         BadInput: the address is taken, or there is no such host.
     """
     from aiohttp import web
 
-    raise_descriptors()
+    # Every client takes a descriptor, so this process has as many as it may.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     loop = asyncio.get_running_loop()
     note_errors(loop, log)
+    # Tracebacks are dropped: one for every request that is no HTTP could fill the disk.
+    silent = logging.Logger("autoauto.http")
+    silent.addHandler(logging.NullHandler())
     runner = web.AppRunner(
         app,
         access_log=None,
-        logger=silent_logger(),
+        logger=silent,
         handler_cancellation=handler_cancellation,
         keepalive_timeout=KEEPALIVE_S,
         shutdown_timeout=shutdown_s,
@@ -78,7 +80,10 @@ async def serving(
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(number, stop)
-            yield connections, _url(listener, address)
+            host, port = listener.sockets[0].getsockname()[:2]
+            if ":" in host:  # of IPv6
+                host = f"[{host}]"
+            yield connections, f"{'http' if address.tls is None else 'https'}://{host}:{port}"
         finally:
             listener.close()
     finally:
@@ -99,9 +104,3 @@ async def _listen(protocol: Callable[[], asyncio.Protocol], address: Address, ba
         raise BadInput(
             f"{address.host}:{address.port} must be free to be served at: {error.strerror}; try another port"
         ) from error
-
-
-def _url(listener: asyncio.Server, address: Address) -> str:
-    host, port = listener.sockets[0].getsockname()[:2]
-    scheme = "http" if address.tls is None else "https"
-    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"  # of IPv6 in brackets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import IO, TYPE_CHECKING
 
@@ -32,10 +32,8 @@ class Bodies:
     So clients that send slowly, or stop in the middle, do not stand in the way of others.
 
     Args:
-        max_bytes: of one body.
         max_sum_bytes: of all bodies that arrive or whose requests are not answered yet.
         max_s: the maximum time from the head of a request to the end of its body.
-        hint: what to try where a body is too long.
     """
 
     def __init__(
@@ -59,7 +57,7 @@ class Bodies:
         """
         body = bytearray()
         try:
-            await self._read(request, lambda part: self._add(body, part), body.__len__)
+            await self._read(request, body.extend)
             yield body
         finally:
             self._sum_bytes -= len(body)
@@ -72,18 +70,21 @@ class Bodies:
             OSError: the file cannot be written.
         """
         start = file.tell()
-
-        def add(part: bytes) -> None:
-            self._count(file.tell() - start, part)
-            file.write(part)
-
         try:
-            await self._read(request, add, lambda: file.tell() - start)
+            await self._read(request, file.write)
         finally:
             self._sum_bytes -= file.tell() - start
 
-    async def _read(self, request: web.Request, add: Callable[[bytes], None], n_bytes: Callable[[], int]) -> None:
+    async def _read(self, request: web.Request, write: Callable[[bytes], object]) -> None:
         from aiohttp.web import RequestPayloadError
+
+        n_bytes = 0
+
+        def add(part: bytes) -> None:
+            nonlocal n_bytes
+            self._count(n_bytes, part)
+            write(part)
+            n_bytes += len(part)
 
         if not request.body_exists:  # all requests without one share a stream, which never ends where it is read twice
             return
@@ -92,7 +93,7 @@ class Bodies:
         encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in _WINDOW_BITS and encoding not in ("", "identity"):
             raise BadInput(f"a body must come as it is, or packed by {', '.join(_WINDOW_BITS)}, got {encoding:.40}")
-        unpacker = Unpacker(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
+        unpacker = zlib.decompressobj(_WINDOW_BITS[encoding]) if encoding in _WINDOW_BITS else None
         try:
             async with asyncio.timeout(self._max_s) as limit:
                 self._arriving[limit] = None
@@ -101,23 +102,21 @@ class Bodies:
                         if unpacker is None:
                             add(chunk)
                             continue
-                        for part in unpacker.parts(chunk):
-                            add(part)
+                        packed = chunk
+                        while packed and not unpacker.eof:
+                            add(unpacker.decompress(packed, UNPACKED_BYTES))
                             await asyncio.sleep(0)
-                    if unpacker is not None and not unpacker.is_complete:
+                            packed = unpacker.unconsumed_tail
+                    if unpacker is not None and not unpacker.eof:
                         raise zlib.error("its end is missing")
                 finally:
                     self._arriving.pop(limit, None)
         except TimeoutError as error:
             raise SlowRequest(
-                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {n_bytes()} bytes did"
+                f"a body must arrive within {self._max_s:g} s, and sooner when many do; {n_bytes} bytes did"
             ) from error
         except (RequestPayloadError, ConnectionError, zlib.error) as error:
             raise BadInput(f"a body must arrive as its head says: {error}") from error
-
-    def _add(self, body: bytearray, chunk: bytes) -> None:
-        self._count(len(body), chunk)
-        body += chunk
 
     def _count(self, n_before: int, chunk: bytes) -> None:
         if n_before + len(chunk) > self._max_bytes:
@@ -130,25 +129,3 @@ class Bodies:
 
     def _too_large(self) -> LargeRequest:
         return LargeRequest(f"a body may have {self._max_bytes} bytes; {self._hint}")
-
-
-class Unpacker:
-    """Unpacks a stream of gzip or zlib, never more at once than `UNPACKED_BYTES`."""
-
-    def __init__(self, window_bits: int) -> None:
-        self._stream = zlib.decompressobj(window_bits)
-
-    @property
-    def is_complete(self) -> bool:
-        """True if the end of the stream has been seen."""
-        return self._stream.eof
-
-    def parts(self, packed: bytes) -> Iterator[bytes]:
-        """The unpacked content of the next bytes of the stream, in parts.
-
-        Raises:
-            zlib.error: they are not of such a stream.
-        """
-        while packed and not self._stream.eof:
-            yield self._stream.decompress(packed, UNPACKED_BYTES)
-            packed = self._stream.unconsumed_tail

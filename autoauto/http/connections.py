@@ -28,14 +28,7 @@ NOTE_AGAIN_S = 60.0
 
 
 class Connections:
-    """The connections of a server; never more are open than descriptors allow.
-
-    Args:
-        server: of aiohttp.
-
-    Attributes:
-        backlog: the most connections that may be taken at once.
-    """
+    """The connections of a server; never more are open than descriptors allow."""
 
     def __init__(self, server: web.Server) -> None:
         self._server = server
@@ -120,12 +113,7 @@ def lost(request: web.BaseRequest) -> Iterator[None]:
 
 
 class Answers:
-    """Writes answers; when all together have too many bytes, the one that has been written longest is given up.
-
-    Args:
-        max_sum_bytes: of all answers that are written.
-        max_s: the time that a client has to read a short answer.
-    """
+    """Writes answers; when all together have too many bytes, the one that has been written longest is given up."""
 
     def __init__(self, max_sum_bytes: int, max_s: float) -> None:
         self._max_sum_bytes = max_sum_bytes
@@ -169,12 +157,7 @@ class Answers:
 
 
 def answered(connections: Callable[[], Connections | None], answer: Answer) -> Any:
-    """A middleware of aiohttp that answers requests, whose connections are busy meanwhile.
-
-    Args:
-        connections: of the server; None before it listens.
-        answer: makes the answer to a request with its handler.
-    """
+    """A middleware of aiohttp that answers requests, whose connections are busy meanwhile."""
     from aiohttp import web
 
     @web.middleware
@@ -184,12 +167,6 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
             return await answer(request, handler)
 
     return middleware
-
-
-def raise_descriptors() -> None:
-    """Allow this process as many descriptors as it may have: every client takes one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def note_errors(loop: asyncio.AbstractEventLoop, log: Callable[[str], None]) -> None:

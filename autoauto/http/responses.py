@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +18,6 @@ SHORT_BYTES = 1 << 16
 async def unhurried(call: Callable[[], Any], n_bytes: int) -> Any:
     """The result of a call; one that reads or writes much is not made in the event loop."""
     return call() if n_bytes <= SHORT_BYTES else await asyncio.to_thread(call)
-
-
-def silent_logger() -> logging.Logger:
-    """A logger for aiohttp that drops tracebacks: one for every request that is no HTTP could fill the disk."""
-    logger = logging.Logger("autoauto.http")
-    logger.addHandler(logging.NullHandler())
-    return logger
 
 
 def json_response(content: object, status: int = 200, media_type: str = "application/json") -> web.Response:

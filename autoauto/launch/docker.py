@@ -43,7 +43,8 @@ class DockerLauncher:
         name, command, order = f"autoauto-{uuid4().hex[:12]}", replica.command, sorted(replica.gpus)
         seen = ",".join(str(order.index(gpu)) for gpu in replica.gpus)
         environment = {**command.environment, GPU_ORDER: seen, _HOME: _CACHE}
-        volume = f"{replica.folder}:{replica.folder}:ro" if replica.folder else f"{_hub()}:{_CACHE}"
+        hub = os.environ.get(_HOME) or os.path.expanduser("~/.cache/huggingface")
+        volume = f"{replica.folder}:{replica.folder}:ro" if replica.folder else f"{hub}:{_CACHE}"
         words = ["docker", "run", "--rm", "--name", name, "--ipc", "host"]
         words += ["--gpus", f'"device={",".join(map(str, order))}"']
         words += ["--publish", f"127.0.0.1:{PORT_WORD}:{PORT_WORD}", "--volume", volume, "--env", _TOKEN]
@@ -65,10 +66,6 @@ def _writing(replica: ReplicaStart) -> list[str]:
         script += f'printf %s "${2 * number + 1}" > "${2 * number + 2}" && '
         arguments += [text, name]
     return ["-c", f'{script}shift {len(arguments)} && exec "$@"', "sh", *arguments, *replica.command.words]
-
-
-def _hub() -> str:
-    return os.environ.get(_HOME) or os.path.expanduser("~/.cache/huggingface")
 
 
 LAUNCHER = DockerLauncher

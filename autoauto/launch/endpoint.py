@@ -10,29 +10,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import NamedTuple
 
 from autoauto.engines.command import quoted
 from autoauto.launch.faults import EngineFault, FaultKind
+from autoauto.launch.guarded import GuardedEngines
 from autoauto.launch.launcher import POLL_S, PORT_WORD, ReplicaStart, RunningEngines, answers
 from autoauto.load.openai import KEY_VARIABLE, base_of
 from autoauto.records.errors import BadInput
 
 MODELS_PATH = "/v1/models"
-
-
-class Endpoints(NamedTuple):
-    """Servers of somebody else; see `RunningEngines`."""
-
-    urls: tuple[str, ...]
-
-    def fault(self, timeout_s: float = 0.0) -> EngineFault | None:
-        """Implements `RunningEngines`; nobody says why one has ended."""
-        return None
-
-    def log(self) -> tuple[str, ...]:
-        """Implements `RunningEngines`; nobody has it."""
-        return ()
 
 
 class EndpointLauncher:
@@ -66,16 +52,11 @@ class EndpointLauncher:
             _say("\n".join(["start, on GPUs of its own each:", *map(_shown, replicas)]))
             self._wait(urls, limit_s, must_change=self._last is not None)
             self._last = replicas
-        elif not all(map(_is_up, urls)):
+        elif not all(answers(url + MODELS_PATH) for url in urls):
             self._wait(urls, limit_s, must_change=False)
-        yield Endpoints(urls)
+        yield GuardedEngines((), urls)
 
     def _wait(self, urls: tuple[str, ...], limit_s: float, *, must_change: bool) -> None:
-        """Wait until all answer.
-
-        Raises:
-            EngineFault: they do not in time.
-        """
         signal = Path(tempfile.gettempdir(), f"autoauto-restarted-{os.getpid()}")
         waiting: set[str] = set()  # servers of which a restart must be seen
         asked = f"waiting for {', '.join(urls)}"
@@ -86,7 +67,7 @@ class EndpointLauncher:
         end_s = monotonic() + limit_s
         try:
             while True:
-                up = {url for url in urls if _is_up(url)}
+                up = {url for url in urls if answers(url + MODELS_PATH)}
                 waiting &= up  # one that does not answer is being restarted
                 if _is_said(signal):
                     waiting = set()
@@ -100,12 +81,7 @@ class EndpointLauncher:
                 signal.unlink(missing_ok=True)
 
 
-def _is_up(url: str) -> bool:
-    return answers(url + MODELS_PATH)
-
-
 def _is_said(signal: Path) -> bool:
-    """Whether somebody says that servers were restarted."""
     if signal.exists():
         return True
     with suppress(OSError, ValueError):

@@ -24,14 +24,7 @@ class FaultKind(StrEnum):
 
 
 class EngineFault(Exception):
-    """An engine that cannot be measured.
-
-    Attributes:
-        kind: what went wrong.
-        reason: in a line.
-        log: the last lines of the engine.
-        option: that it refuses; "" where it refuses none.
-    """
+    """An engine that cannot be measured."""
 
     def __init__(self, kind: FaultKind, reason: str, log: Sequence[str] = (), option: str = "") -> None:
         super().__init__(reason)
@@ -56,12 +49,7 @@ _IN_A_TRACE = re.compile(r'^\s*(?:\S.*\s)?(?:File ".*", line \d+|raise \w|Traceb
 
 
 def fault_of_log(log: Sequence[str], exit_code: int) -> EngineFault:
-    """Why an engine that has ended did so.
-
-    Args:
-        log: its lines.
-        exit_code: of its process.
-    """
+    """Why an engine that has ended did so."""
     if exit_code == MISSING:
         return EngineFault(FaultKind.MISSING, f"it could not be started: {_last(log)}", log)
     for line in log:

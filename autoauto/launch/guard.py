@@ -87,15 +87,12 @@ def _started(task: dict, port: str, folder: str) -> subprocess.Popen:  # type: i
             stdin=subprocess.DEVNULL,
             stdout=2,
             start_new_session=True,
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - it calls the kernel alone, and there are no threads
+            # It calls the kernel alone, and there are no threads.
+            preexec_fn=lambda: ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509
         )
     except OSError as error:
         print(f"{words[0]}: {error.strerror}", file=sys.stderr, flush=True)
         sys.exit(MISSING)
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 def _end(*_: object) -> None:
@@ -114,7 +111,14 @@ def _ask_to_end(engine: subprocess.Popen) -> None:  # type: ignore[type-arg]
 def end_children() -> None:
     """Kill all that this process has started, to which orphans return, and wait until nothing is left."""
     while True:
-        for pid in _descendants(os.getpid()):
+        parents = {}
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", errors="replace") as file:
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+        family = [os.getpid()]
+        for each in family:  # which grows on the way
+            family += [child for child, parent in parents.items() if parent == each]
+        for pid in family[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -123,17 +127,6 @@ def end_children() -> None:
         except ChildProcessError:
             return
         time.sleep(0.01)
-
-
-def _descendants(pid: int) -> list:  # type: ignore[type-arg]
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", errors="replace") as file:
-            parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
-    family = [pid]
-    for each in family:  # which grows on the way
-        family += [child for child, parent in parents.items() if parent == each]
-    return family[1:]
 
 
 def _run_at_end(words: list) -> None:  # type: ignore[type-arg]

@@ -9,10 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from time import monotonic, sleep
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from autoauto.engines.command import ALL_ADDRESSES
 from autoauto.launch import guard
@@ -27,7 +27,6 @@ START_S, END_S = 60.0, 15.0
 """Until a guard says the port, and until it has ended all."""
 _MAX_LOG_BYTES = 200_000
 
-
 LOOPBACK = "127.0.0.1"
 """An engine beside us, or behind the tunnel of SSH, listens here: it has no key."""
 
@@ -37,9 +36,7 @@ class GuardTask(NamedTuple):
 
     Attributes:
         words: of the engine, with "{port}" for the port.
-        environment: variables beside those of the machine.
         files: by name, in the folder where it starts.
-        at_end: words that run once the engine has ended.
     """
 
     words: tuple[str, ...]
@@ -48,21 +45,8 @@ class GuardTask(NamedTuple):
     at_end: tuple[str, ...] = ()
 
 
-class GuardedEngine:
-    """A process that a guard runs; a context at whose end nothing of it is left.
-
-    Args:
-        task: what the guard runs.
-        program: the words that run the guard.
-
-    Attributes:
-        port: that the guard has chosen.
-        pid: of the engine, where the guard runs.
-
-    Raises:
-        EngineFault: there is no such program.
-        MeasurementsFailed: the guard does not run.
-    """
+class GuardedEngine(AbstractContextManager["GuardedEngine"]):
+    """A process that a guard runs; a context at whose end nothing of it is left."""
 
     def __init__(self, task: GuardTask, program: Sequence[str] = HERE) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the engine
@@ -75,23 +59,17 @@ class GuardedEngine:
             self._log.close()
             raise MeasurementsFailed(f"{program[0]} must be a program: {error.strerror}") from error
         try:
-            self._send(task)
+            assert self._process.stdin is not None
+            with suppress(BrokenPipeError):  # its log says why it has ended
+                self._process.stdin.write(json.dumps(task._asdict()).encode() + b"\n")
+                self._process.stdin.flush()
             self.port, self.pid = self._started()
         except BaseException:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _send(self, task: GuardTask) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # its log says why it has ended
-            self._process.stdin.write(json.dumps(task._asdict()).encode() + b"\n")
-            self._process.stdin.flush()
 
     def _started(self) -> tuple[int, int]:
         """The port and the process of the engine, as the guard says them."""
@@ -140,7 +118,7 @@ class GuardedEngine:
 
 
 class GuardedEngines:
-    """Several that run; see `RunningEngines`."""
+    """Several that run, or none where somebody else runs what answers at the URLs; see `RunningEngines`."""
 
     def __init__(self, engines: Sequence[GuardedEngine], urls: tuple[str, ...]) -> None:
         self._engines, self.urls = engines, urls
@@ -150,7 +128,7 @@ class GuardedEngines:
         end_s = monotonic() + timeout_s
         while True:
             faults = [fault for engine in self._engines if (fault := engine.fault())]
-            if faults or monotonic() >= end_s:
+            if faults or not self._engines or monotonic() >= end_s:
                 return next(iter(faults), None)
             sleep(POLL_S)
 
@@ -176,13 +154,7 @@ def guarded_engines(
     """A context in which guards run tasks that answer over HTTP.
 
     Args:
-        tasks: of the guards.
-        programs: the words that run each guard.
-        ready_path, limit_s: as of `EngineLauncher.start`.
         tunnel_of: what makes the port of an engine, by its number, one of this machine; None where it is one already.
-
-    Raises:
-        EngineFault: one does not come up.
     """
     with ExitStack() as running:
         engines = [running.enter_context(GuardedEngine(*each)) for each in zip(tasks, programs, strict=True)]

@@ -28,10 +28,8 @@ class ReplicaStart(NamedTuple):
     """A replica that is to be started.
 
     Attributes:
-        command: with `PORT_WORD` for the port.
         machine: on which, counted over the cluster.
         gpus: of the machine, in the order of the stages.
-        image: of a container that has the engine.
         folder: of the model on the machine; "" where it is a name on Hugging Face.
     """
 
@@ -78,7 +76,6 @@ class EngineLauncher(Protocol):
         """A context in which all replicas answer; afterwards none runs that it started.
 
         Args:
-            replicas: to start.
             ready_path: answers 200 once an engine serves.
             limit_s: seconds until that must be.
 
@@ -113,11 +110,7 @@ def launchers() -> Mapping[str, Callable[[str], EngineLauncher]]:
 
 
 def wait_until_ready(engines: RunningEngines, path: str, limit_s: float) -> None:
-    """Wait until all answer.
-
-    Raises:
-        EngineFault: one has ended, or does not answer in time.
-    """
+    """Wait until all answer."""
     end_s = monotonic() + limit_s
     for url in engines.urls:
         while not answers(url + path):

@@ -6,14 +6,14 @@ Both take the numbers of requests from an iterator, which ends when enough was s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from time import perf_counter
 
 import numpy as np
 
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 
-Send = Callable[[int, float], Awaitable[None]]
+Send = Callable[[int, float], Coroutine[object, object, None]]
 """Sends the request of a number that was due at a time of `perf_counter`, and returns when it is answered or failed."""
 
 
@@ -38,8 +38,4 @@ async def open_loop(
             # From when it was due, not sent: a client that is late makes up for it.
             due_s += next(gaps_s)
             await asyncio.sleep(max(due_s - perf_counter(), 0.0))
-            group.create_task(_sent(send, number, due_s))
-
-
-async def _sent(send: Send, number: int, due_s: float) -> None:  # a task takes a coroutine, not any awaitable
-    await send(number, due_s)
+            group.create_task(send(number, due_s))

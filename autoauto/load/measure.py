@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from math import ceil, sqrt
 from time import perf_counter, thread_time
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from autoauto.engines.metrics import ServerState
 from autoauto.load.arrivals import closed_loop, open_loop
 from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
 from autoauto.load.prompts import TextPrompts, token_prompt
-from autoauto.load.replicas import SharedServers
 from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
 from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import MeasurementsFailed
@@ -54,9 +52,7 @@ def measure_tokens(
 
     Args:
         url: of the server, with or without /v1; of several servers, which share the load.
-        load: the requests.
         model: its name there; "" for the only one.
-        chat: True for chat completions.
         silence_s: a request fails when the server sends nothing for so long.
 
     Raises:
@@ -79,31 +75,69 @@ async def _measure(urls: Sequence[str], load: TokenLoad, model: str, chat: bool,
         endpoints: list[OpenAiEndpoint] = []
         for url, served in zip(urls, every, strict=True):
             endpoints.append(OpenAiEndpoint(session, url, served["id"], chat, load.extra))
-        prompt, assumed = await _prompts(endpoints[0], load, chat, every[0])
+        assumed: tuple[str, ...] = ()
+        prompt: Prompt
+        if chat:
+            prompt = await TextPrompts.fitted(load, endpoints[0].n_tokens_of)
+        else:
+            size = load.vocabulary_size or (every[0].get("meta") or {}).get("n_vocab")
+            if not size:
+                assumed = (f"the vocabulary was assumed to have {ASSUMED_VOCABULARY:,} tokens or more",)
+            prompt = partial(token_prompt, load, size or ASSUMED_VOCABULARY)
         running = RunningLoad(SharedServers(endpoints), load, prompt)
         await running.put_on()
         return running.result(", ".join(urls), assumed)
 
 
-async def _prompts(
-    endpoint: OpenAiEndpoint, load: TokenLoad, chat: bool, served: Mapping[str, Any]
-) -> tuple[Prompt, tuple[str, ...]]:
-    """The prompt of every request by its number, and what was assumed of it."""
-    if chat:
-        return await TextPrompts.fitted(load, endpoint.n_tokens_of), ()
-    size = load.vocabulary_size or (served.get("meta") or {}).get("n_vocab")
-    assumed = () if size else (f"the vocabulary was assumed to have {ASSUMED_VOCABULARY:,} tokens or more",)
-    return partial(token_prompt, load, size or ASSUMED_VOCABULARY), assumed
+class SharedServers:
+    """Servers of one model, one or more; a request goes to that with the fewest under way."""
+
+    def __init__(self, endpoints: Sequence[OpenAiEndpoint]) -> None:
+        self._endpoints = endpoints
+        self._n_in_flight = [0] * len(endpoints)
+
+    async def generate(
+        self, prompt: Sequence[int] | str, n_tokens: int, on_event: Callable[[float], None]
+    ) -> StreamedAnswer:
+        """Send a prompt to one of them; see `OpenAiEndpoint.generate`."""
+        chosen = self._n_in_flight.index(min(self._n_in_flight))
+        self._n_in_flight[chosen] += 1
+        try:
+            return await self._endpoints[chosen].generate(prompt, n_tokens, on_event)
+        finally:
+            self._n_in_flight[chosen] -= 1
+
+    async def server_state(self) -> ServerState | None:
+        """The state of all servers together; None if one does not state its own."""
+        states = []
+        for endpoint in self._endpoints:
+            state = await endpoint.server_state()
+            if state is None:
+                return None
+            states.append(state)
+        return together(states)
+
+
+def together(states: Sequence[ServerState]) -> ServerState:
+    """Numbers of several servers added up; of the use of KV caches the largest.
+
+    >>> together([ServerState("e", 1.0, 0.0, 0.2, None, 5.0), ServerState("e", 2.0, 1.0, 0.5, None, 6.0)])
+    ServerState(engine='e', running=3.0, waiting=1.0, kv_usage=0.5, preemptions=None, output_tokens=11.0)
+    """
+
+    def combined(name: str, of: Callable[[list[float]], float]) -> float | None:
+        values = [getattr(state, name) for state in states]
+        return None if None in values else of(values)
+
+    running = sum(state.running for state in states)
+    waiting, kv_usage = combined("waiting", sum), combined("kv_usage", max)
+    return ServerState(
+        states[0].engine, running, waiting, kv_usage, combined("preemptions", sum), combined("output_tokens", sum)
+    )
 
 
 class RunningLoad:
-    """Requests under way, and what came of them.
-
-    Args:
-        endpoint: to which they are sent.
-        load: that is put on.
-        prompt: of a request by its number.
-    """
+    """Requests under way, and what came of them."""
 
     def __init__(self, endpoint: SharedServers, load: TokenLoad, prompt: Prompt) -> None:
         self._endpoint, self._load, self._prompt = endpoint, load, prompt
@@ -168,21 +202,12 @@ class RunningLoad:
             self._sampling.append(asyncio.create_task(self._sample()))
 
     async def _sample(self) -> None:
-        """Ask the engine how it is, where it says so."""
         state = await self._endpoint.server_state()
         if state is not None:
             self._states.append(state)
 
     def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
-        """Compute the measurement of the load.
-
-        Args:
-            url: of the server.
-            assumed: of the load, a sentence each.
-
-        Raises:
-            MeasurementsFailed: requests of the warm-up failed, or all others.
-        """
+        """Compute the measurement of the load."""
         load = self._load
         failed = [answer for answer in self._answers.values() if answer.failure]
         counted = [self._answers[n] for n in sorted(self._answers) if n >= load.n_before]
@@ -269,11 +294,6 @@ def _half_width(event_s: Sequence[float], start_s: float, end_s: float) -> float
     """The relative half-width of the 95 % confidence interval of the rate of events; infinite where there are few.
 
     Batch means: equal parts of the time, long enough to be nearly independent.
-
-    Args:
-        event_s: when events were, in order.
-        start_s: when the time begins.
-        end_s: when it ends.
     """
     if not end_s > start_s:
         return float("inf")

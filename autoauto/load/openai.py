@@ -33,12 +33,7 @@ _MAX_REASON = 200
 
 
 class EventStream:
-    """Cuts server-sent events [sse] out of what the network delivers: a read may hold half an event, or several.
-
-    >>> stream = EventStream()
-    >>> list(stream.feed(b'data: {"a"')), list(stream.feed(b": 1}\\n\\n: ping\\n\\ndata: 2\\r\\n\\r\\ndata: 3\\n"))
-    ([], [b'{"a": 1}', b'2'])
-    """
+    """Cuts server-sent events [sse] out of what the network delivers: a read may hold half an event, or several."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -60,10 +55,8 @@ class StreamedAnswer:
     """The answer to one request; times are of `perf_counter`.
 
     Attributes:
-        sent_s: when it was sent.
         event_s: when each event with text arrived; of an answer without text, when it ended.
         n_tokens: of the answer, as the server counts them.
-        n_prompt_tokens: as the server counts them.
         n_cached_tokens: of the prompt, which the server did not compute; None where it does not say.
         failure: why there is no answer; "" where there is one.
     """
@@ -97,15 +90,7 @@ class StreamedAnswer:
 
 
 class OpenAiEndpoint:
-    """The model of a server.
-
-    Args:
-        session: of aiohttp.
-        url: of the server, with or without /v1.
-        model: its name there.
-        chat: True to send prompts as a message of a chat; else as a completion.
-        extra: further fields of every request.
-    """
+    """The model of a server."""
 
     def __init__(self, session: ClientSession, url: str, model: str, chat: bool, extra: Mapping[str, object]) -> None:
         self._session, self._base, self._chat = session, base_of(url), chat
@@ -154,11 +139,7 @@ class OpenAiEndpoint:
         return answer
 
     async def n_tokens_of(self, prompt: str) -> int:
-        """The number of tokens that the server counts in a prompt.
-
-        Raises:
-            MeasurementsFailed: it did not answer.
-        """
+        """The number of tokens that the server counts in a prompt."""
         answer = await self.generate(prompt, 1, lambda _: None)
         if answer.failure:
             raise MeasurementsFailed(f"{self._url} must answer requests, got {answer.failure}")
@@ -199,8 +180,6 @@ async def served_model(session: ClientSession, url: str, name: str) -> Mapping[s
     """What a server says of one of its models: at least its "id".
 
     Args:
-        session: of aiohttp.
-        url: of the server.
         name: of the model; "" for the only one.
 
     Raises:
@@ -251,11 +230,6 @@ def _without_key(text: str) -> str:
 
 
 def _note(answer: StreamedAnswer, data: bytes, now_s: float, on_event: Callable[[float], None]) -> None:
-    """Add an event to an answer.
-
-    Raises:
-        msgspec.DecodeError: it is not what the protocol says.
-    """
     if data == b"[DONE]":
         return
     event = msgspec.json.decode(data, type=_Event)

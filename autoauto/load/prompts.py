@@ -24,12 +24,7 @@ def token_prompt(load: TokenLoad, vocabulary_size: int, number: int) -> list[int
 
 
 class TextPrompts:
-    """Prompts as text of about so many tokens, for protocols that take no token ids.
-
-    Args:
-        load: with the length of prompts.
-        n_words: of a prompt.
-    """
+    """Prompts as text of about so many tokens, for protocols that take no token ids."""
 
     def __init__(self, load: TokenLoad, n_words: int) -> None:
         self._load, self._n_words = load, n_words
@@ -43,10 +38,6 @@ class TextPrompts:
         """Prompts of the length that the load asks for, by what the server counts in three others.
 
         A chat's template adds the same number of tokens to every prompt.
-
-        Args:
-            load: with the length of prompts.
-            n_tokens: what the server counts in a prompt.
 
         Raises:
             BadInput: the template alone has more tokens.

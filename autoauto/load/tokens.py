@@ -14,12 +14,7 @@ from autoauto.records.errors import BadInput
 
 
 class OpenLoop(NamedTuple):
-    """Requests that are sent without waiting for answers.
-
-    Attributes:
-        requests_per_s: in the mean.
-        process: how they arrive.
-    """
+    """Requests that are sent without waiting for answers."""
 
     requests_per_s: float
     process: ArrivalProcess = POISSON
@@ -33,12 +28,9 @@ class TokenLoad:
         n_clients: of the closed loop: as many requests are in flight. After as many answers the engine is asked how it
             is; in an open loop, too.
         input_tokens: of every prompt, without a common prefix.
-        output_tokens: of every answer.
         vocabulary_size: prompts are random token ids below this; None for what the server says, or 10,000.
-        n_requests: that are counted, at least.
         n_warmup: requests before these; None for as many as clients.
         seed: of prompts and arrivals. A server with a cache of prefixes has the prompts of a seed only once to compute.
-        extra: further fields of every request.
         arrivals: of an open loop, in place of clients; None for a closed loop.
         half_width: relative half-width of the 95 % confidence interval of the throughput at which the load may stop;
             None to stop after `n_requests`.
@@ -97,8 +89,6 @@ class ServerLoad:
     """The state of the engine before, under and after a load.
 
     Attributes:
-        before: the load.
-        after: it.
         running: the most requests that were computed at once.
         waiting: the most that were in the queue; None where the engine does not say.
         kv_usage: the largest share of the KV cache that was used; None where the engine does not say.
@@ -129,11 +119,8 @@ class TokenMeasurement:
         tpot_s: of requests whose tokens came in two events or more: from the first event to the last / (tokens - 1).
         itl_s: of all gaps between two events of a request.
         latency_s: of requests: from sending to the last event with text.
-        n_requests: that were answered.
         n_failed: that were not, with the warm-up's.
-        n_tokens: of the answers.
         wall_s: from the first request to the last answer, ramp and end included.
-        notes: what disturbs the numbers, a sentence each.
         server: what the engine said of itself; None where it says nothing.
     """
 

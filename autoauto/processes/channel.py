@@ -33,11 +33,7 @@ class BadMessage(Exception):
 
 
 class Channel:
-    """One end of a channel; it can be pickled as an argument of a new process.
-
-    Attributes:
-        key: starts every message.
-    """
+    """One end of a channel; it can be pickled as an argument of a new process."""
 
     def __init__(self, end: socket.socket, key: bytes) -> None:
         self.key = key
@@ -84,9 +80,12 @@ class Channel:
             BadMessage: something else arrived, or a message did not arrive whole within `MESSAGE_S`.
         """
         while not self._has_message() and not self._has_ended:
-            arrived = self._arrived()
-            if arrived is None:
+            try:
+                arrived = self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
+            except BlockingIOError:
                 break
+            except ConnectionResetError:
+                arrived = b""
             if not self._received:
                 self._started_s = monotonic()
             self._received += arrived
@@ -114,17 +113,8 @@ class Channel:
         self._started_s = monotonic()
         return pickle.loads(content)
 
-    def _arrived(self) -> bytes | None:
-        """The bytes that have arrived; b"" when the other end is closed, None when nothing has arrived."""
-        try:
-            return self._socket.recv(_READ_BYTES, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return None
-        except ConnectionResetError:
-            return b""
-
     def _has_message(self) -> bool:
-        """True if a whole message has arrived. Raises for a message that is wrong as far as it has arrived."""
+        """True if a whole message has arrived; raises for what is wrong as far as it has arrived."""
         start = bytes(self._received[:_KEY_BYTES])
         n_bytes = 0
         if not self.key.startswith(start):

@@ -13,25 +13,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 
-def _any(_: Path) -> bool:
-    return True
-
-
 @contextmanager
-def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any, parent: Path | None = None) -> Iterator[Path]:
+def temporary_folder(
+    prefix: str, is_ours: Callable[[Path], bool] = lambda _: True, parent: Path | None = None
+) -> Iterator[Path]:
     """A folder that is deleted at the end; deletes first those with this prefix that killed processes left.
 
     A process holds a lock on its folder as long as it lives: whoever can lock a folder may delete it. It gets the name
     by which others look for it once it is locked; where the file system has no locks, it never does. Only a folder of
     this user that `is_ours` is deleted.
-
-    Args:
-        prefix: of its name.
-        is_ours: whether a folder of such a name may be deleted.
-        parent: the folder in which it is made; by default that for temporary files.
-
-    Raises:
-        OSError: it cannot be made.
     """
     parent = parent or Path(tempfile.gettempdir())
     delete_left(prefix, is_ours, parent)
@@ -44,11 +34,16 @@ def temporary_folder(prefix: str, is_ours: Callable[[Path], bool] = _any, parent
         yield folder
 
 
-def delete_left(prefix: str, is_ours: Callable[[Path], bool] = _any, parent: Path | None = None) -> None:
+def delete_left(prefix: str, is_ours: Callable[[Path], bool] = lambda _: True, parent: Path | None = None) -> None:
     """Delete the folders that `temporary_folder` made in processes that were killed."""
     for left in (parent or Path(tempfile.gettempdir())).glob(f"{glob.escape(prefix)}*"):
-        with suppress(OSError):
-            _delete_unless_locked(left, is_ours)
+        with suppress(OSError):  # it is locked, of another user, or no folder
+            lock = _lock(left)
+            try:
+                if os.fstat(lock).st_uid == os.getuid() and is_ours(left):
+                    shutil.rmtree(left)
+            finally:
+                os.close(lock)
 
 
 def folder_until_exit(prefix: str) -> Path:
@@ -57,20 +52,6 @@ def folder_until_exit(prefix: str) -> Path:
         folder = opened.enter_context(temporary_folder(prefix))
         atexit.register(opened.pop_all().close)
     return folder
-
-
-def _delete_unless_locked(folder: Path, is_ours: Callable[[Path], bool]) -> None:
-    """Delete a folder of this user that nobody has locked, and that is ours.
-
-    Raises:
-        OSError: it is locked, of another user, or no folder.
-    """
-    lock = _lock(folder)
-    try:
-        if os.fstat(lock).st_uid == os.getuid() and is_ours(folder):
-            shutil.rmtree(folder)
-    finally:
-        os.close(lock)
 
 
 def _lock(folder: Path) -> int:

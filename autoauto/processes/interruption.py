@@ -19,12 +19,6 @@ def interrupted_when(is_wanted: Callable[[], bool] | None) -> Iterator[None]:
 
     A thread asks `is_wanted`, five times a second. It sends the main thread a signal, because a wait for a process or a
     connection ends with nothing else. Outside of the context no signal arrives.
-
-    Args:
-        is_wanted: True once an end is wanted; None is never.
-
-    Raises:
-        KeyboardInterrupt: an end was wanted.
     """
     if is_wanted is None:
         yield

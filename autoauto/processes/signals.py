@@ -89,14 +89,9 @@ def catch(number: int, handler: Handler) -> None:
 def put_back(number: int, handler: Handler | int) -> None:
     """Install a handler as it was before, that of `catch` or any other."""
     signal.signal(number, handler)
-    if isinstance(handler, _Caught):
-        _end_at_the_second(number)
-
-
-def _end_at_the_second(number: int) -> None:
-    """Give a signal its default effect once Python has noted it."""
-    if not sys.platform.startswith("linux") or sys.maxsize < 2**32:
+    if not isinstance(handler, _Caught) or not sys.platform.startswith("linux") or sys.maxsize < 2**32:
         return
+    # The signal gets its default effect once Python has noted it.
     libc = ctypes.CDLL(None)
     action = _SigAction()
     if libc.sigaction(number, None, ctypes.byref(action)) == 0:

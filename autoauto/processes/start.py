@@ -13,8 +13,6 @@ children exceed the limit, or when this process closes the child or dies, the gu
 why. It waits for processes, never for the end of a file, which a grandchild may keep open. It forks the child off
 before the main module is imported, so that it costs no start of an interpreter, and no thread is lost. Linux 5.4 or
 later.
-
-All that a process has started can be listed, ended and measured: `descendants`, `end_descendants`, `held_bytes`.
 """
 
 from __future__ import annotations
@@ -179,15 +177,12 @@ class ChildProcess:
 
     Args:
         main: a function of a module; it and the arguments are pickled. Descriptors among them (`DupFd`) are inherited.
-        args: its arguments behind the channel.
         log: where the output of the process is written; by default where that of this process is.
         memory_bytes: limit of the data segment of every process (RLIMIT_DATA), and where there is a guard of the memory
             of all together; None without a limit.
         environment: variables that the process has beside those of this one.
-        has_guard: whether all that the process starts ends with it.
 
     Attributes:
-        channel: this end of the channel.
         pid: the process number, of the guard where there is one.
         end_fd: readable when the process has ended.
     """
@@ -248,18 +243,13 @@ class ChildProcess:
         """Wait for the end of the process, at most for a time (None: without limit); None if it still runs."""
         if self._ending is None and wait([self.end_fd], timeout_s):
             self._process.wait()
-            self._ending = self._reported() or Ending(self._process.returncode)  # also of a guard that was killed
+            self._ending = Ending(self._process.returncode)  # also of a guard that was killed
+            if self._control is not None:
+                with suppress(OSError):
+                    report = self._control.recv(100, socket.MSG_DONTWAIT)
+                    if report:
+                        self._ending = Ending(*map(int, report.split()))
         return self._ending
-
-    def _reported(self) -> Ending | None:
-        """The end of the process as its guard reports it; None where there is no guard, or the guard was killed."""
-        if self._control is None:
-            return None
-        with suppress(OSError):
-            report = self._control.recv(100, socket.MSG_DONTWAIT)
-            if report:
-                return Ending(*map(int, report.split()))
-        return None
 
     def kill(self) -> None:
         """Kill the process; its guard kills all that it started. `close` waits for the end."""
@@ -278,6 +268,36 @@ class ChildProcess:
         self.channel.close()
 
 
+class RecycledChild:
+    """A `ChildProcess` with a guard, which is started when it is first used, and again where it has ended.
+
+    It is replaced after a number of uses, so that what libraries leave behind does not add up.
+    """
+
+    def __init__(self, main: Callable[..., None], args: tuple[object, ...], max_uses: int) -> None:
+        self._main = main
+        self._args = args
+        self._max_uses = max_uses
+        self._n_uses = 0
+        self._child: ChildProcess | None = None
+
+    def use(self) -> ChildProcess:
+        """The process, for one use; it may still end before it reads what it is sent."""
+        if self._child is not None and (self._n_uses >= self._max_uses or self._child.ending() is not None):
+            self.close()
+        if self._child is None:
+            self._child = ChildProcess(self._main, self._args, has_guard=True)
+            self._n_uses = 0
+        self._n_uses += 1
+        return self._child
+
+    def close(self) -> None:
+        """End the process, if there is one; a later use starts another."""
+        if self._child is not None:
+            self._child.close()
+            self._child = None
+
+
 class _Pickler:
     """Pickles what a new process reads; it takes the place of multiprocessing's process, to which `DupFd` turns.
 
@@ -291,7 +311,6 @@ class _Pickler:
         self.descriptors: list[int] = []
 
     def dumps(self, thing: object) -> bytes:
-        """Pickle something."""
         set_spawning_popen(self)  # type: ignore[arg-type]
         try:
             return pickle.dumps(thing)
@@ -319,8 +338,6 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
     Args:
         inherited: descriptors for what calls `main`, at last that of the file with the channel, `main` and `args`.
         control_fds: the guard's end of its channel; empty where there is no guard.
-        parent: what has started this process.
-        memory_bytes: as in `ChildProcess`.
     """
     if control_fds:
         [control_fd] = control_fds
@@ -344,7 +361,6 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
 
 
 def _call(task_fd: int, memory_bytes: int | None) -> None:
-    """Call `main` as a file says."""
     with suppress(OSError):  # the kernel kills this process, and what it starts, before its parent
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     if memory_bytes is not None:

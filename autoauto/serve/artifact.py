@@ -31,11 +31,6 @@ class ServedModel:
     """A model with its configuration, as it is served.
 
     Attributes:
-        name: of the model.
-        batch_size: samples of a micro-batch.
-        inputs, outputs: of the model.
-        n_pipelines: how many there are side by side.
-        n_processes: of one pipeline.
         period_s: between two finished micro-batches of one pipeline, by the plan.
         samples_per_s: of all pipelines, by the plan.
         origin: of the two numbers.
@@ -90,9 +85,6 @@ class ServedModel:
 class Artifact:
     """A folder that `autoauto export --to onnx` wrote for a plan on this machine; it may be deleted meanwhile.
 
-    Attributes:
-        model: what it serves.
-
     Raises:
         BadInput: it is no such folder, or this machine cannot run what it says.
     """
@@ -103,7 +95,10 @@ class Artifact:
         if len(self._file.pipelines) != 1:
             raise BadInput(f"replicas that are served must be alike, {folder} has {len(self._file.pipelines)} plans")
         [self._pipeline] = self._file.pipelines
-        self._host_devices = self._read_devices()
+        try:
+            self._host_devices = HostDevices.listed(self._file.devices)
+        except BadInput as error:
+            raise BadInput(f"{folder} is for {', '.join(self._file.devices)}: {error}") from error
         self._placed = self._placed_stages()
         self._check_machine()
         self._descriptors = {LayerRange(*stage.layers): self._open(stage) for stage in self._pipeline.stages}
@@ -145,7 +140,6 @@ class Artifact:
         return SampleProbe(inputs, outputs, model.batch_size, coarsest, self._given)
 
     def _resources(self) -> list[list[StageResources]]:
-        """The cores, session and memory limit of every stage's process, for every pipeline."""
         devices = self._host_devices
         resources = []
         for placed in self._placed:
@@ -156,13 +150,6 @@ class Artifact:
                 of_pipeline.append(StageResources(stage_cores, session, stage.limit_bytes))
             resources.append(of_pipeline)
         return resources
-
-    def _read_devices(self) -> HostDevices:
-        """The devices of this machine that the folder names."""
-        try:
-            return HostDevices.listed(self._file.devices)
-        except BadInput as error:
-            raise BadInput(f"{self._folder} is for {', '.join(self._file.devices)}: {error}") from error
 
     def _placed_stages(self) -> list[list[tuple[int, StageFile]]]:
         """The number of every device with its stage, by pipeline: by the plan, or else one after the other."""
@@ -202,7 +189,6 @@ class Artifact:
             )
 
     def _read_inputs(self) -> Mapping[str, Array] | None:
-        """The inputs of a micro-batch that the folder holds, if it does."""
         path = self._folder / INPUTS
         if not path.exists():
             return None
@@ -250,13 +236,11 @@ class _StageFiles:
             self._messages[layers.stop] = tuple(ports[name] for name in stage.sends)
 
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
-        """The file of a stage."""
         stage = self._stages[layers]
         with open(f"/proc/self/fd/{self._descriptors[layers]}", "rb") as file:
             return SubModel(file.read(), ports_of(stage.inputs), ports_of(stage.outputs))
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
-        """The tensors that one stage sends to the next."""
         return self._messages[cut]
 
 

@@ -36,14 +36,10 @@ class Job:
     """The samples of one request on their way.
 
     Args:
-        inputs: by name.
-        n_samples: how many.
         done: is called once, when all outputs are there or the job failed.
 
     Attributes:
         outputs: by name, complete when `done` was called without an error.
-        error: why there are none.
-        arrived_s: when it was added to a batcher.
     """
 
     def __init__(self, inputs: Mapping[str, Array], n_samples: int, done: Callable[[Job], None]) -> None:
@@ -128,13 +124,9 @@ class Batcher:
     """The queue of samples, and the micro-batches in flight.
 
     Args:
-        model: what is served.
-        max_queue: the maximum number of samples that wait.
         delay_s: the maximum time for which samples wait for company when there is room for them.
 
     Attributes:
-        n_queued: samples that wait.
-        in_flight: micro-batches that have not ended.
         capacity: how many there may be: one that is computed in each process, and one that waits for it.
         dependence: why a request must be exactly one micro-batch; None where requests may share them.
     """

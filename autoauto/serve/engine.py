@@ -5,8 +5,11 @@
             ◀── on_finished, on_lost, ... ──╯ as callbacks of the server's event loop
 
 The thread lives as long as its processes: the kernel ends a process with the thread that started it (PR_SET_PDEATHSIG).
-Where there is one process whose tensors are small, the event loop exchanges micro-batches with it itself
-(`DirectExchange`), and the thread only waits for its end.
+Where there is one process whose tensors are small, the event loop exchanges micro-batches with it itself, and the
+thread only waits for its end: a thread between costs each request two switches, as much as a small model takes.
+
+    event loop ── ProcessExchange.send ──▶ process
+               ◀── filled_fd, by add_reader ──╯
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from asyncio import AbstractEventLoop, get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from threading import Event, Thread
 from time import sleep
 from typing import Protocol
@@ -25,16 +29,17 @@ from typing import Protocol
 from autoauto.records.errors import AutoautoError, Unsupported, WorkerLost
 from autoauto.serve.artifact import Artifact
 from autoauto.serve.batcher import MicroBatch
-from autoauto.serve.direct import MAX_BYTES, DirectExchange
-from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.independence import UNCHECKED, SampleProbe, reason_of
-from autoauto.targets.host.run.pipelines import Batch, Pipelines
+from autoauto.targets.host.run.pipelines import Batch, Pipelines, ProcessExchange
 
 MAX_LOSSES = 3
 """How often in a row processes may end without having computed anything, until the engine gives up."""
 
 SHORTAGE_S = 1.0
 """How long an engine waits for descriptors until it tries again."""
+
+MAX_DIRECT_BYTES = 2 << 20
+"""Maximum bytes of a micro-batch that is copied in the event loop; more would take a millisecond."""
 
 
 class EngineEvents(Protocol):
@@ -61,7 +66,6 @@ class ProbeRuns:
 
     Attributes:
         dependence: why samples depend on each other, once it is complete.
-        is_complete: whether no more are to be computed.
     """
 
     def __init__(self, probe: SampleProbe | None) -> None:
@@ -95,12 +99,7 @@ class ProbeRuns:
 
 
 class PipelineEngine:
-    """Starts the pipelines of an artifact, and hands micro-batches to them until it is stopped.
-
-    Args:
-        artifact: what is served.
-        events: see `EngineEvents`.
-    """
+    """Starts the pipelines of an artifact, and hands micro-batches to them until it is stopped."""
 
     def __init__(self, artifact: Artifact, events: EngineEvents) -> None:
         self._artifact = artifact
@@ -111,7 +110,8 @@ class PipelineEngine:
         self._pids: list[int] = []
         self._has_started = self._has_finished = self._is_stopped = False
         self._probed: ProbeRuns | None = None
-        self._direct: DirectExchange | None = None
+        self._exchange: ProcessExchange | None = None  # where the event loop exchanges micro-batches
+        self._exchanged: deque[MicroBatch] = deque()
         self._thread = Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -120,10 +120,12 @@ class PipelineEngine:
 
     def submit(self, batch: MicroBatch) -> None:
         """Have a micro-batch computed; after `on_lost` until `on_started` none may be given."""
-        if self._direct is not None:
-            self._direct.submit(batch)
-        else:
+        if self._exchange is None:
             self._hand_over(batch)
+            return
+        assert len(self._exchanged) < self._exchange.capacity
+        self._exchanged.append(batch)
+        self._exchange.send(partial(batch.fill, ports=self._artifact.model.inputs))
 
     def _hand_over(self, batch: MicroBatch | ProbeRuns | None) -> None:
         self._handed_over.append(batch)
@@ -151,7 +153,6 @@ class PipelineEngine:
             self._loop.call_soon_threadsafe(callback, *args)
 
     def _post_and_wait(self, callback: Callable[..., None], *args: object) -> None:
-        """Have the event loop call something, and wait until it has."""
         has_returned = Event()
 
         def call() -> None:
@@ -170,33 +171,29 @@ class PipelineEngine:
             try:
                 self._serve()
             except Exception as error:  # noqa: BLE001 (whatever ends the processes, they are started again)
-                if self._has_started and _is_shortage(error):
-                    self._lose(error)
+                is_shortage = isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+                if self._has_started and is_shortage:
+                    self._post_and_wait(self._note_loss, error)
                     sleep(SHORTAGE_S)  # no fault of the processes: they may be started again without end
                     continue
                 n_losses = 1 if self._has_finished else n_losses + 1  # those in a row that computed nothing
                 if n_losses == MAX_LOSSES or not self._has_started:
-                    self._post(self._events.on_ended, _as_ours(error))
+                    # One of ours is shown in one line; not so Unsupported, since the file was read at the start.
+                    if not isinstance(error, AutoautoError) or isinstance(error, Unsupported):
+                        error = WorkerLost(f"a process failed: {error}")
+                    self._post(self._events.on_ended, error)
                     return
-                self._lose(error)
+                self._post_and_wait(self._note_loss, error)
         self._post(self._events.on_ended, None)
 
-    def _lose(self, error: Exception) -> None:
-        self._post_and_wait(self._note_loss, " ".join(str(error).split()))
-
-    def _note_loss(self, reason: str) -> None:
+    def _note_loss(self, error: Exception) -> None:
         """Drop what was handed over, so that it is not computed later; in the event loop, while the engine waits."""
         for _ in range(len(self._handed_over)):
             self._handed_over.popleft()
             os.eventfd_read(self._arrivals_fd)
-        self._events.on_lost(reason)
+        self._events.on_lost(" ".join(str(error).split()))
 
     def _serve(self) -> None:
-        """Compute micro-batches until the engine is stopped.
-
-        Raises:
-            Exception: a process ended.
-        """
         model = self._artifact.model
         in_flight: dict[int, MicroBatch | ProbeRuns] = {}
 
@@ -230,7 +227,7 @@ class PipelineEngine:
             self._has_started = True
             exchange = pipelines.exchange()
             try:
-                if exchange is not None and exchange.n_bytes <= MAX_BYTES:
+                if exchange is not None and exchange.n_bytes <= MAX_DIRECT_BYTES:
                     self._serve_directly(pipelines, exchange)
                     return
                 # Processes that were started again compute as those before, so they are probed once.
@@ -240,11 +237,7 @@ class PipelineEngine:
                 self._pids = []
 
     def _serve_directly(self, pipelines: Pipelines, exchange: ProcessExchange) -> None:
-        """Let the event loop exchange micro-batches with the only process, until the engine is stopped.
-
-        Raises:
-            Exception: the process ended.
-        """
+        """Let the event loop exchange micro-batches with the only process, until the engine is stopped."""
         runs = self._probed or ProbeRuns(self._artifact.probe())
         while not runs.is_complete:
             exchange.send(runs.fill)
@@ -259,16 +252,20 @@ class PipelineEngine:
             self._post_and_wait(self._close_directly)
 
     def _open_directly(self, exchange: ProcessExchange, runs: ProbeRuns) -> None:
-        model = self._artifact.model
-        self._direct = DirectExchange(self._loop, exchange, model.inputs, model.outputs, self._finish_directly)
+        self._exchange = exchange
+        self._loop.add_reader(exchange.filled_fd, self._receive_directly)
         self._events.on_started(runs.dependence)
 
     def _close_directly(self) -> None:
-        if self._direct is not None:
-            self._direct.close()
-            self._direct = None
+        if self._exchange is not None:
+            self._loop.remove_reader(self._exchange.filled_fd)
+            self._exchange = None
+            self._exchanged.clear()
 
-    def _finish_directly(self, batch: MicroBatch, reason: str | None) -> None:
+    def _receive_directly(self) -> None:
+        assert self._exchange is not None
+        batch = self._exchanged.popleft()
+        reason = self._exchange.receive(partial(batch.take, ports=self._artifact.model.outputs))
         self._has_finished = True
         if reason is None:
             self._events.on_finished(batch)
@@ -293,14 +290,3 @@ class PipelineEngine:
             in_flight[number] = batch
             yield batch
             number += 1
-
-
-def _is_shortage(error: Exception) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
-
-
-def _as_ours(error: Exception) -> AutoautoError:
-    """The error as one of ours, which the command line shows in one line."""
-    if isinstance(error, AutoautoError) and not isinstance(error, Unsupported):  # the file was read at the start
-        return error
-    return WorkerLost(f"a process failed: {error}")

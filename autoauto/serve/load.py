@@ -48,10 +48,8 @@ class LoadOptions:
     """The load.
 
     Attributes:
-        n_samples: of a request.
         n_clients: of the closed load; None for as many as fill all micro-batches that may be in flight.
         shares: of the closed load's throughput, at which open load is put on.
-        seconds: the duration of each load.
         inputs: an npz file with samples of the model's inputs; None for made-up ones.
     """
 
@@ -67,14 +65,10 @@ class LoadResult:
     """Measurements under one load.
 
     Attributes:
-        name: of the load.
-        n_samples: of a request.
-        seconds: the duration.
         latencies_s: of the requests that were answered, each from the time when it was due.
         n_refused: requests that the server refused because of its load (429, 503).
         n_failed: those with another error, or without an answer.
         n_wrong: answers that disagree with another one to the same inputs.
-        client_cpu_s: CPU time that the clients took.
         server_cpu_s: that of the server without the processes that compute; None where it does not say so.
     """
 
@@ -99,11 +93,7 @@ class LoadResult:
 
 
 class Endpoint:
-    """A model on a server.
-
-    Attributes:
-        metadata: as the server gives them.
-    """
+    """A model on a server."""
 
     def __init__(self, session: ClientSession, url: str, metadata: Mapping[str, Any], options: LoadOptions) -> None:
         self._session = session
@@ -132,7 +122,9 @@ class Endpoint:
             result.n_failed += 1
         else:
             result.latencies_s.append(perf_counter() - due_s)
-            result.n_wrong += not self._agrees(number % N_INPUTS, answer, int(length))
+            outputs = list(_outputs(answer, int(length)))
+            expected = self._answers.setdefault(number % N_INPUTS, outputs)
+            result.n_wrong += len(outputs) != len(expected) or not all(map(_is_close, outputs, expected))
 
     async def server_cpu_s(self) -> float | None:
         """CPU time of the server so far, by its metrics; None where it has none."""
@@ -146,11 +138,6 @@ class Endpoint:
         match = re.search(r"^process_cpu_seconds_total ([0-9.e+-]+)$", text, re.MULTILINE)
         return float(match[1]) if match else None
 
-    def _agrees(self, number: int, answer: bytes, length: int) -> bool:
-        outputs = list(_outputs(answer, length))
-        expected = self._answers.setdefault(number, outputs)
-        return len(outputs) == len(expected) and all(map(_is_close, outputs, expected))
-
 
 async def measure(
     url: str,
@@ -161,9 +148,6 @@ async def measure(
     """Put closed and then open load on the model at `url`, and report every result as it comes.
 
     Args:
-        url: of the model.
-        options: the load.
-        report: is called with every result.
         on_start: is called once the model has answered, with a line about what begins.
 
     Returns:
@@ -223,7 +207,6 @@ def _filling(metadata: Mapping[str, Any], n_samples: int) -> int:
 
 
 async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) -> None:
-    """Put on a load, and note the CPU time of both sides."""
     server_before_s = await endpoint.server_cpu_s()
     before_s = process_time()
     await load
@@ -234,7 +217,6 @@ async def _timed(endpoint: Endpoint, load: Awaitable[None], result: LoadResult) 
 
 
 async def _closed(endpoint: Endpoint, n_clients: int, result: LoadResult) -> None:
-    """Have clients send requests until the time is over, and wait for their answers."""
     start_s = perf_counter()
     numbers = takewhile(lambda _: perf_counter() < start_s + result.seconds, count())
     await closed_loop(partial(endpoint.send, result), n_clients, numbers)
@@ -265,7 +247,6 @@ def _inputs(metadata: Mapping[str, Any], options: LoadOptions) -> Iterator[Mappi
 
 
 def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
-    """The inputs of the model at a number of samples."""
     ports = []
     for each in metadata["inputs"]:
         shape = tuple(n_samples if n < 0 else n for n in each["shape"])  # -1 is the axis of samples
@@ -274,7 +255,6 @@ def _ports(metadata: Mapping[str, Any], n_samples: int) -> list[Port]:
 
 
 def _request(inputs: Mapping[str, Array]) -> tuple[bytes, dict[str, str]]:
-    """The body and the headers of a request."""
     parts = []
     entries = []
     for name, array in inputs.items():

@@ -10,12 +10,7 @@ SECONDS = tuple(base * 10.0**exponent for exponent in range(-3, 2) for base in (
 
 
 class ServerMetrics:
-    """Counters, gauges and histograms of one server.
-
-    Args:
-        model: what is served.
-        batcher: its queue.
-    """
+    """Counters, gauges and histograms of one server."""
 
     def __init__(self, model: ServedModel, batcher: Batcher) -> None:
         import prometheus_client as library

@@ -49,11 +49,9 @@ class ServedTensor:
     """An input or output of a model as it is served.
 
     Attributes:
-        name: in the model file.
         shape: at `batch_size` samples.
         dtype: of an element, as NumPy names it.
         batch_axis: the axis along which samples lie; None where the shape does not depend on their number.
-        batch_size: samples of a micro-batch.
         data_dependent: whether lengths depend on data; `shape` is then an upper bound.
     """
 
@@ -103,13 +101,6 @@ class ServedTensor:
         return {"name": self.name, "datatype": DATATYPE_OF[self.dtype], "shape": shape}
 
 
-class OutputChoice(NamedTuple):
-    """An output that a client wants, and whether as binary data."""
-
-    name: str
-    binary: bool
-
-
 class InferenceRequest(NamedTuple):
     """A request of a client.
 
@@ -117,13 +108,13 @@ class InferenceRequest(NamedTuple):
         id: the client's name of the request; empty where it gave none.
         n_samples: how many the inputs hold; those of a micro-batch where no input has a batch axis.
         inputs: views of the body where they are binary.
-        outputs: those that are wanted, in this order.
+        outputs: those that are wanted, in this order, each with whether it is wanted as binary data.
     """
 
     id: str
     n_samples: int
     inputs: Mapping[str, Array]
-    outputs: tuple[OutputChoice, ...]
+    outputs: Mapping[str, bool]
 
 
 MAX_NAMES, MAX_PART_BYTES = 10_000, 1 << 16
@@ -172,13 +163,8 @@ def read_request(
     """Read the body of an inference request to a model with these inputs and outputs.
 
     Args:
-        body: all of it.
         header_length: the header `Inference-Header-Content-Length`, None where there is none.
-        inputs, outputs: of the model.
         max_samples: of a request; by default any number.
-
-    Raises:
-        BadInput: it is not as the protocol or the model wants it.
     """
     n_json = _json_length(header_length, len(body))
     try:
@@ -189,8 +175,9 @@ def read_request(
         given = []
         for each in head.inputs:
             shape = _part(each.shape, tuple[int, ...])
-            given.append(_Given(each.name, shape, each.datatype, _parameters(each), each.data))
-        wanted = [(each.name, _parameters(each)) for each in head.outputs]
+            parameters = _part(each.parameters, dict[str, Any])
+            given.append(_Given(each.name, shape, each.datatype, parameters, each.data))
+        wanted = [(each.name, _part(each.parameters, dict[str, Any])) for each in head.outputs]
     except (ValueError, RecursionError) as error:  # also wrong fields, and bytes that are no text
         raise BadInput(f"the request must be the JSON object of an inference request: {error}") from error
     _check_parameters([general])
@@ -200,11 +187,6 @@ def read_request(
     arrays = _arrays(given, body, n_json, {port.name: port for port in inputs})
     binary = general.get("binary_data_output") is True
     return InferenceRequest(head.id, _n_samples(arrays, inputs), arrays, _choices(wanted, outputs, binary))
-
-
-def _parameters(entry: _Tensor | _Output) -> dict[str, Any]:
-    parameters: dict[str, Any] = _part(entry.parameters, dict[str, Any])
-    return parameters
 
 
 def _part(text: msgspec.Raw, kind: Any) -> Any:
@@ -361,15 +343,14 @@ def _n_samples(arrays: Mapping[str, Array], inputs: Sequence[ServedTensor]) -> i
 
 def _choices(
     wanted: Sequence[tuple[str, Mapping[str, Any]]], outputs: Sequence[ServedTensor], binary: bool
-) -> tuple[OutputChoice, ...]:
-    """The outputs that are wanted, by default all."""
+) -> dict[str, bool]:
     known = [port.name for port in outputs]
     names = [name for name, _ in wanted]
     if len(set(names)) < len(names) or not set(names) <= set(known):
         raise BadInput(f"the outputs must be of {', '.join(known)}, each once, got {', '.join(names)}"[:400])
     if not names:
-        return tuple(OutputChoice(name, binary) for name in known)
-    return tuple(OutputChoice(name, each.get("binary_data", binary) is True) for name, each in wanted)
+        return dict.fromkeys(known, binary)
+    return {name: each.get("binary_data", binary) is True for name, each in wanted}
 
 
 def write_response(
@@ -382,7 +363,7 @@ def write_response(
     """
     entries: list[dict[str, Any]] = []
     binary = []
-    for name, as_binary in request.outputs:
+    for name, as_binary in request.outputs.items():
         array = outputs[name]
         entry: dict[str, Any] = {"name": name, "datatype": DATATYPE_OF[array.dtype.name], "shape": list(array.shape)}
         if as_binary:

@@ -17,14 +17,7 @@ _PROTOCOL = "Open Inference Protocol (KServe v2), REST"
 
 
 def root_response(model: ServedModel, base: str, accept: str, *, is_ready: bool) -> web.Response:
-    """The answer to a request of `/`.
-
-    Args:
-        model: what is served.
-        base: the URL by which the client has come.
-        accept: the header of its request; a browser names HTML.
-        is_ready: true if requests are answered now.
-    """
+    """The answer to a request of `/`."""
     from aiohttp import web
 
     url = f"{base}/v2/models/{model.name}"

@@ -48,7 +48,6 @@ MIN_ANSWERS_BYTES = 128 << 20
 MIN_REQUEST_BYTES, JSON_FACTOR = 16 << 20, 4
 """By default a body may hold a micro-batch whose numbers take so many times their bytes, as they may in JSON."""
 
-
 _STATUS: Mapping[type[AutoautoError], int] = {
     BadInput: 400,
     SlowRequest: 408,
@@ -88,8 +87,6 @@ async def serve(
     """Serve a model until SIGINT or SIGTERM, and answer then what was taken; a second signal ends this process.
 
     Args:
-        artifact: what is served.
-        options: see `ServerOptions`.
         on_ready: is called once with the URL of the server, when it answers requests.
         log: is called with a line about what begins or went wrong.
 
@@ -112,16 +109,7 @@ async def serve(
 
 
 class Server:
-    """Answers requests to one model; implements `EngineEvents`.
-
-    Args:
-        artifact: what is served.
-        options: see `ServerOptions`.
-        log: is called with a line about what went wrong.
-
-    Attributes:
-        connections: of its clients; None before it listens.
-    """
+    """Answers requests to one model; implements `EngineEvents`."""
 
     def __init__(self, artifact: Artifact, options: ServerOptions, log: Callable[[str], None]) -> None:
         self._model = model = artifact.model
@@ -166,11 +154,7 @@ class Server:
         return app
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Start the processes, answer requests until `stop`, and end the processes.
-
-        Raises:
-            AutoautoError: the processes do not start, or end again and again.
-        """
+        """Start the processes, answer requests until `stop`, and end the processes."""
         self._engine.start()
         watch = self._loop.create_task(self._watch())
         try:
@@ -189,7 +173,6 @@ class Server:
                 self._engine.close()
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition, or for the end of the engine."""
         while not condition() and not self._ended.done():
             self._changed.clear()
             await self._changed.wait()
@@ -270,7 +253,6 @@ class Server:
         self._timer = None if wake_s is None else self._loop.call_at(wake_s, self._submit)
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """The answer of a handler, or its error as the protocol has errors."""
         from aiohttp import web
 
         try:
@@ -308,11 +290,6 @@ class Server:
         return web.Response(body=b"".join(parts), headers=headers)
 
     async def _computed(self, inputs: Mapping[str, Any], n_samples: int) -> Mapping[str, Any]:
-        """The outputs of a request.
-
-        Raises:
-            AutoautoError: it is refused, or its processes were lost.
-        """
         self._check_serving()  # again: the body has taken its time
         has_ended = asyncio.Event()
         job = Job(inputs, n_samples, lambda _: has_ended.set())

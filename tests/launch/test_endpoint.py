@@ -12,8 +12,9 @@ from typing import ClassVar, TextIO
 import pytest
 
 from autoauto.engines.command import Command
-from autoauto.launch.endpoint import Endpoints, _is_said
+from autoauto.launch.endpoint import _is_said
 from autoauto.launch.faults import EngineFault
+from autoauto.launch.guarded import GuardedEngines
 from autoauto.launch.launcher import ReplicaStart, answers, launcher_of
 from autoauto.records.errors import BadInput
 from tests.running import wait_until
@@ -111,7 +112,7 @@ def test_urls_are_of_all_replicas_or_one(replica: ReplicaStart) -> None:
 
 
 def test_nobody_says_how_a_server_of_somebody_else_is(replica: ReplicaStart) -> None:
-    engines = Endpoints(("http://a",))
+    engines = GuardedEngines((), ("http://a",))
     assert (engines.fault(), engines.fault(60.0), engines.log()) == (None, None, ())
 
 

@@ -324,7 +324,7 @@ def test_samples_are_probed_where_requests_share_micro_batches(tmp_path: Path) -
     """A micro-batch of one sample is no request's but one; nor is one of a tensor without an axis of samples."""
     probe = Artifact(write_folder(tmp_path / "three" / "folder", batch_size=3)).probe()
     assert probe is not None
-    assert (probe.batch_size, probe._precision, probe._given) == (3, Precision.FP32, None)
+    assert (probe.batch_size, probe.precision, probe.given) == (3, Precision.FP32, None)
     assert [tuple(each) for each in probe.inputs] == [("ids", (3,), "int64", 0), ("x", (3, WIDTH), "float32", 0)]
     assert [tuple(each) for each in probe.outputs] == [("y", (3, WIDTH), "float32", 0)]
     assert Artifact(write_folder(tmp_path / "one" / "folder", batch_size=1)).probe() is None
@@ -338,4 +338,4 @@ def test_the_coarsest_format_of_the_stages_is_probed(tmp_path: Path) -> None:
     changed(folder, in_stage(1, "precision", "bf16"))
     probe = Artifact(folder).probe()
     assert probe is not None
-    assert probe._precision is Precision.BF16
+    assert probe.precision is Precision.BF16

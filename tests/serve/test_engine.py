@@ -16,13 +16,11 @@ import pytest
 
 from autoauto.records.errors import AutoautoError, BadInput, Unsupported, WorkerLost
 from autoauto.records.target import Origin
-from autoauto.records.units import Precision
 from autoauto.serve import engine as engine_module
 from autoauto.serve.artifact import Artifact, ServedModel
 from autoauto.serve.batcher import Job, MicroBatch, Piece
-from autoauto.serve.direct import MAX_BYTES
-from autoauto.serve.engine import PipelineEngine
-from autoauto.targets.host.run.independence import UNCHECKED, BatchTensor, Variation
+from autoauto.serve.engine import MAX_DIRECT_BYTES, PipelineEngine
+from autoauto.targets.host.run.independence import UNCHECKED, BatchTensor, SampleProbe, Variation
 from tests.serve.conftest import port
 
 MODEL = ServedModel(
@@ -31,7 +29,7 @@ MODEL = ServedModel(
 NEGATIVE, DIES = -1.0, 1e9
 
 
-WAYS = {"no process alone": None, "large tensors": MAX_BYTES + 1, "directly": MAX_BYTES}
+WAYS = {"no process alone": None, "large tensors": MAX_DIRECT_BYTES + 1, "directly": MAX_DIRECT_BYTES}
 """Bytes of the tensors of the only process, if it is alone; the event loop copies small ones itself."""
 
 
@@ -171,7 +169,7 @@ def run(
         engine = PipelineEngine(cast("Artifact", served), events)
         engine.start()
         await asyncio.wait_for(scenario(engine, events, served), 30)
-        assert (engine._direct, engine._pids) == (None, [])
+        assert (engine._exchange, engine._pids) == (None, [])
         await asyncio.to_thread(engine.close)
         assert events.is_empty
         with pytest.raises(OSError, match="Bad file descriptor"):
@@ -203,7 +201,7 @@ def test_micro_batches_are_computed_in_order_until_a_stop(n_bytes: int | None) -
         assert served.inputs == [[1, 2], [3, 3]]  # the last sample fills up
         late = batch_of(5, 6)[0]
         engine.submit(late)
-        if n_bytes == MAX_BYTES:  # all that was given directly must have ended
+        if n_bytes == MAX_DIRECT_BYTES:  # all that was given directly must have ended
             assert await events.next() == ("on_finished", late)
             await stopped(engine, events)
         else:  # computes what was given
@@ -308,9 +306,9 @@ def test_a_lack_of_descriptors_is_waited_for_however_often(
 
 def variation(first: float) -> Variation:
     """Two samples, and others for their places."""
-    tensor = BatchTensor("y", (2,), "float32", 0)
+    inputs, outputs = ([BatchTensor(name, (2,), "float32", 0)] for name in ("x", "y"))
     samples, others = (np.array([first, 2], np.float32), np.array([10, 11], np.float32))
-    return Variation((tensor,), 2, {"x": 0}, {"x": samples}, {"x": others}, Precision.FP32)
+    return Variation(SampleProbe(inputs, outputs, 2), {"x": samples}, {"x": others})
 
 
 def test_samples_are_probed_before_the_first_start_only(n_bytes: int | None) -> None:

@@ -14,7 +14,6 @@ from autoauto.records.units import Array
 from autoauto.serve.protocol import (
     DATATYPES,
     InferenceRequest,
-    OutputChoice,
     ServedTensor,
     read_request,
     write_response,
@@ -81,7 +80,7 @@ def test_binary_tensors_lie_behind_the_object_in_its_order() -> None:
     body, length = body_of(arrays, ("ids", "x"), id="7", parameters={"binary_data_output": True})
     request = read_request(body, length, PORTS, OUTPUTS)
     assert (request.id, request.n_samples) == ("7", 3)
-    assert request.outputs == (OutputChoice("y", True), OutputChoice("z", True))
+    assert [*request.outputs.items()] == [("y", True), ("z", True)]
     for name, array in arrays.items():
         np.testing.assert_array_equal(request.inputs[name], array)
 
@@ -89,7 +88,7 @@ def test_binary_tensors_lie_behind_the_object_in_its_order() -> None:
 def test_outputs_are_those_that_are_asked_for() -> None:
     wanted = [{"name": "z", "parameters": {"binary_data": True}}, {"name": "y"}]
     body, length = body_of(arrays_of(1), outputs=wanted)
-    assert read_request(body, length, PORTS, OUTPUTS).outputs == (OutputChoice("z", True), OutputChoice("y", False))
+    assert [*read_request(body, length, PORTS, OUTPUTS).outputs.items()] == [("z", True), ("y", False)]
 
 
 def test_a_request_whose_inputs_have_no_axis_of_samples_is_one_micro_batch() -> None:
@@ -200,7 +199,7 @@ def test_a_response_is_what_the_public_client_reads() -> None:
     client = pytest.importorskip("tritonclient.http")
     outputs = {"y": np.array([1.5, 2.5], np.float32), "z": np.array([True, False])}
     for binary in (True, False):
-        request = InferenceRequest("7", 2, {}, (OutputChoice("z", binary), OutputChoice("y", True)))
+        request = InferenceRequest("7", 2, {}, {"z": binary, "y": True})
         parts, length = write_response(request, "model", "1", outputs)
         read = client.InferResult.from_response_body(b"".join(parts), header_length=length)
         assert read.get_response()["id"] == "7"
@@ -211,8 +210,8 @@ def test_a_response_is_what_the_public_client_reads() -> None:
 def test_numbers_that_json_does_not_have_are_refused_there() -> None:
     outputs = {"y": np.array([np.nan], np.float32)}
     with pytest.raises(BadInput, match="ask for binary_data"):
-        write_response(InferenceRequest("", 1, {}, (OutputChoice("y", False),)), "model", "1", outputs)
-    parts, length = write_response(InferenceRequest("", 1, {}, (OutputChoice("y", True),)), "model", "1", outputs)
+        write_response(InferenceRequest("", 1, {}, {"y": False}), "model", "1", outputs)
+    parts, length = write_response(InferenceRequest("", 1, {}, {"y": True}), "model", "1", outputs)
     assert np.isnan(np.frombuffer(b"".join(parts)[length:], np.float32)).all()
 
 

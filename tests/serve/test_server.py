@@ -260,7 +260,7 @@ def test_large_tensors_are_copied_by_a_thread(tmp_path: Path, monkeypatch: pytes
     folder = write_folder(tmp_path / "folder", cuts=(0, 4))
     exchanges = []
     for limit in (0, 1 << 20):
-        monkeypatch.setattr("autoauto.serve.engine.MAX_BYTES", limit)
+        monkeypatch.setattr("autoauto.serve.engine.MAX_DIRECT_BYTES", limit)
         exchanges.append(asyncio.run(served_directly(Artifact(folder))))
     assert exchanges == [False, True]
 
@@ -278,7 +278,7 @@ async def served_directly(artifact: Artifact) -> bool:
     inputs = {"ids": np.array([1]), "x": np.zeros((1, WIDTH), np.float32)}
     outputs = await server._computed(inputs, 1)
     np.testing.assert_allclose(outputs["y"], expected(inputs["ids"], inputs["x"]))
-    is_direct = server._engine._direct is not None
+    is_direct = server._engine._exchange is not None
     server.stop()
     await running
     return is_direct

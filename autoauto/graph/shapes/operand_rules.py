@@ -43,7 +43,7 @@ def check_operands(node: onnx.NodeProto, operands: Operands) -> None:
     if rule is None or any(value is not None and value.data_dependent for value in operands):
         return
     try:
-        for index, shape in rule(node, operands):
+        for index, shape in rule(node, operands) or ():
             value = given(operands, index)
             if value is not None and not _agree(value.shape, shape):
                 raise ValueError(f"operand {node.input[index]!r} must be {_said(shape)}, it is {list(value.shape)}")

@@ -18,11 +18,7 @@ def is_of(content: Mapping[str, Any]) -> bool:
 
 
 def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
-    """The load of a file.
-
-    Raises:
-        BadInput: it has no lengths, or a field is no number.
-    """
+    """The load of a file."""
     fields = Fields(content, where)
 
     def time_s(name: str) -> float | None:

@@ -18,18 +18,9 @@ class LoadFigures:
     """The numbers of one load; times are those of `statistic`, None where they were not measured.
 
     Attributes:
-        program: that wrote the file.
         statistic: "mean" or "median", of requests.
-        input_tokens: of a prompt, in the mean.
-        output_tokens: of an answer, in the mean.
-        tokens_per_s: of answers.
-        requests_per_s: that were answered.
-        ttft_s: time to first token.
-        latency_s: of a request.
         tpot_s: time per output token after the first, where the program has the definition of [serve-bench].
-        model: its name on the server.
         concurrency: requests in flight at most, where the load had a limit.
-        notes: what is known of the numbers, a sentence each.
     """
 
     program: str
@@ -47,12 +38,7 @@ class LoadFigures:
 
 
 class Fields:
-    """Numbers of a JSON object by their path.
-
-    Args:
-        content: the object.
-        where: what errors call it.
-    """
+    """Numbers of a JSON object by their path."""
 
     def __init__(self, content: Mapping[str, Any], where: str) -> None:
         self._content, self._where = content, where

@@ -7,7 +7,6 @@ from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import ModuleType
 
 import msgspec
 
@@ -35,20 +34,16 @@ def read_results(path: Path) -> list[LoadFigures]:
         raise BadInput(f"{path} must be a file that can be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise BadInput(f"{path} must be a file in JSON: {error}") from None
-    readers = _readers()
-    for reader in readers:
+    programs = []
+    for each in iter_modules(results_package.__path__):
+        reader = import_module(f"{results_package.__name__}.{each.name}")
+        if not hasattr(reader, "is_of"):
+            continue
         if isinstance(content, Mapping) and reader.is_of(content):
             loads = reader.read(content, str(path))
             return [replace(figures, notes=(*figures.notes, *_doubts(figures))) for figures in loads]
-    raise BadInput(
-        f"{path} must be a summary in JSON of {', '.join(reader.PROGRAM for reader in readers)}, got another file"
-    )
-
-
-def _readers() -> list[ModuleType]:
-    names = [f"{results_package.__name__}.{each.name}" for each in iter_modules(results_package.__path__)]
-    modules = [import_module(name) for name in names if name != __name__]
-    return [module for module in modules if hasattr(module, "is_of")]
+        programs.append(reader.PROGRAM)
+    raise BadInput(f"{path} must be a summary in JSON of {', '.join(programs)}, got another file")
 
 
 def _doubts(figures: LoadFigures) -> Iterator[str]:
@@ -85,7 +80,6 @@ def measured_row(figures: LoadFigures, in_flight: float | None, n_pipelines: int
     """The columns of a measured row that a load tells; empty where it does not.
 
     Args:
-        figures: of the load.
         in_flight: requests; None for requests/s times latency, Little's law.
         n_pipelines: stages x replicas, among which the requests in flight are dealt.
 

@@ -19,11 +19,7 @@ def is_of(content: Mapping[str, Any]) -> bool:
 
 
 def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
-    """The loads of a file.
-
-    Raises:
-        BadInput: one has no lengths, or a field is no number.
-    """
+    """The loads of a file."""
     return list(_loads(content["benchmarks"], where))
 
 

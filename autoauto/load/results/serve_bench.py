@@ -16,11 +16,7 @@ def is_of(content: Mapping[str, Any]) -> bool:
 
 
 def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
-    """The load of a file.
-
-    Raises:
-        BadInput: it has no lengths, or a field is no number.
-    """
+    """The load of a file."""
     fields = Fields(content, where)
     n_answered = fields.length("answers", "completed")
     statistic = "mean" if fields.number("mean_ttft_ms") or not fields.number("median_ttft_ms") else "median"

@@ -23,7 +23,7 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import FORWARD, Codes, Order, Schedule
 from autoauto.records.target import Origin
 from autoauto.records.units import Array
-from autoauto.targets.host.processes import Workers
+from autoauto.targets.host.processes import Workers, waiter_of
 from autoauto.targets.host.transport.shared_memory import Ring
 
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -172,7 +172,7 @@ def _stream(
         streams[task.inputs.free_fd] = _feed(Sender(task.inputs), own_inputs)
         streams[task.outputs.filled_fd] = _drain(Receiver(task.outputs), own_outputs)
         draining.add(task.outputs.filled_fd)
-    ready = workers.waiter()
+    ready = waiter_of([workers])
     # A device may end before it has received all inputs, but not before its outputs are at their end.
     while streams.keys() & draining:
         for fd in ready(streams):

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from autoauto.processes.channel import BadMessage, Channel
-from autoauto.processes.recycled import RecycledChild
+from autoauto.processes.start import RecycledChild
 from autoauto.records.errors import AutoautoError
 from autoauto.study.store.database import hide_storage
 

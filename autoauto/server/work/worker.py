@@ -15,8 +15,7 @@ from time import monotonic
 
 from autoauto.database.leases import LEASE_S
 from autoauto.processes.channel import BadMessage
-from autoauto.processes.recycled import RecycledChild
-from autoauto.processes.start import ChildProcess
+from autoauto.processes.start import ChildProcess, RecycledChild
 from autoauto.records.errors import AutoautoError, BadInput
 from autoauto.server.store.queue import Lease, Queue, Standing
 from autoauto.server.store.searches import SearchState

@@ -1,8 +1,4 @@
-"""This machine as a cluster of devices, `host_cluster`, within the limits of its control groups.
-
-`device_links` measures once what moving tensors costs on this machine (`LinkTimes`). `machine_source` and
-`machine_comments` describe the machine in words, for a cluster file.
-"""
+"""This machine as a cluster of devices, `host_cluster`, within the limits of its control groups."""
 
 from __future__ import annotations
 
@@ -212,20 +208,14 @@ _CONTROL_GROUPS = Path("/sys/fs/cgroup")
 def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None) -> Cluster:
     """Describe this machine as devices of one core each, as many as this process may use.
 
-    A core is a physical core with all its hardware threads, so that no two devices share one (`cores_of`). A CPU quota
-    of the control group reduces the number of cores. Devices share the memory of the machine, or of its control groups,
+    A core is a physical core with all its hardware threads, so that no two devices share one. Devices share the memory
     equally: first 1/4 is reserved, then 128 MiB a device for the runtime. Memory that is in use now is not subtracted,
     so that the cluster is the same every time. A cycle is a nanosecond. The host has no tiles: `n_tiles` is 1 and
-    `tile_memory_bytes` the memory of the device. The links between devices are measured once and cached
-    (`device_links`); the links to and from the parent process use rings of the same kind and count the same. All share
-    the memory's bandwidth, measured too.
+    `tile_memory_bytes` the memory of the device. The links to and from the parent process use rings of the same kind
+    as those between devices and count the same.
 
     Args:
         memory_bytes: memory of one device; its share of the machine's memory when None.
-        links: cost of a message; measured when None.
-
-    Raises:
-        BadInput: the memory does not suffice for the devices.
     """
     n_devices = usable_cores()
     if memory_bytes is None:
@@ -261,7 +251,7 @@ def cpu_quota() -> float | None:
 
 def total_bytes() -> int:
     """The machine's memory, at most what the limits of the control groups allow."""
-    limits = [_machine_bytes()]
+    limits = [kernel_bytes("/proc/meminfo", "MemTotal")]
     for group in control_groups():
         words = _words(group / "memory.max")
         if words and words != ["max"]:
@@ -299,12 +289,7 @@ def control_groups(root: Path = _CONTROL_GROUPS, membership: Path = Path("/proc/
             yield from (root / str(folder).lstrip("/") for folder in (group, *group.parents))
 
 
-def _machine_bytes() -> int:
-    return kernel_bytes("/proc/meminfo", "MemTotal")
-
-
 def _words(path: Path) -> list[str]:
-    """Words of a file; none when the file does not exist."""
     try:
         return path.read_text(encoding="ascii").split()
     except OSError:

@@ -1,7 +1,4 @@
-"""The cores or GPUs of this machine that the devices of a cluster are: `HostDevices`.
-
-`devices_named` reads the devices of --device, and `unlike_cluster` describes devices of several kinds as a cluster.
-"""
+"""The cores or GPUs of this machine that the devices of a cluster are: `HostDevices`."""
 
 from __future__ import annotations
 
@@ -34,7 +31,6 @@ class NamedDevice(NamedTuple):
 
     Attributes:
         n_cores: cores that compute; 0 where a GPU computes.
-        gpu: the GPU; None for cores.
     """
 
     n_cores: int
@@ -50,13 +46,15 @@ class NamedDevice(NamedTuple):
         return f"{self.n_cores} cores"
 
 
-def devices_named(text: str) -> tuple[NamedDevice, ...]:
-    """The devices of a text like "cpu:2,cuda:0": those with the most cores first, the GPUs last.
+def devices_named(text: str | None) -> tuple[NamedDevice, ...]:
+    """The devices of a text like "cpu:2,cuda:0": those with the most cores first, the GPUs last; none without a text.
 
     Raises:
         BadInput: a word names no device of this machine, GPUs differ, or all devices are like groups of cores.
         MissingExtra: there is no runtime for GPUs.
     """
+    if text is None:
+        return ()
     named = _each_named([word.strip() for word in text.split(",")])
     if len(set(named)) == 1 and not named[0].gpu:
         _check_cores("--device names", sum(device.n_cores for device in named), 0)
@@ -68,7 +66,6 @@ def devices_named(text: str) -> tuple[NamedDevice, ...]:
 
 
 def _each_named(words: Sequence[str]) -> list[NamedDevice]:
-    """The device of every word."""
     is_gpu = [word.partition(":")[0] != CORES for word in words]
     gpus: Iterator[Gpu] = iter(())
     if any(is_gpu):
@@ -77,7 +74,15 @@ def _each_named(words: Sequence[str]) -> list[NamedDevice]:
         gpus = iter(gpus_named(",".join(compress(words, is_gpu))))
     devices = []
     for word, on_gpu in zip(words, is_gpu, strict=True):
-        devices.append(NamedDevice(0, next(gpus)) if on_gpu else NamedDevice(_n_cores(word)))
+        if on_gpu:
+            devices.append(NamedDevice(0, next(gpus)))
+            continue
+        number = word.partition(":")[2] or "1"
+        if not (number.isascii() and number.isdigit() and int(number)):
+            raise BadInput(
+                f"--device takes {CORES} or {CORES}:N with N cores, 1 or more, and {GPU_PREFIX}0, got {word!r}"
+            )
+        devices.append(NamedDevice(int(number)))
     return devices
 
 
@@ -98,21 +103,11 @@ def gpus_of(named: Sequence[NamedDevice]) -> tuple[str, ...]:
     return tuple(device.gpu.uuid if device.gpu else "" for device in named)
 
 
-def _n_cores(word: str) -> int:
-    number = word.partition(":")[2] or "1"
-    if not (number.isascii() and number.isdigit() and int(number)):
-        raise BadInput(f"--device takes {CORES} or {CORES}:N with N cores, 1 or more, and {GPU_PREFIX}0, got {word!r}")
-    return int(number)
-
-
 def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
     """Describe devices of several kinds, which may stand in any order. A cycle is a nanosecond.
 
     Every core has an equal part of the machine's memory, as in `host_cluster`, and so has the process beside a GPU. A
     device sends and receives at the mean of the two speeds that are measured for a device of its kind.
-
-    Args:
-        named: as `devices_named` returns them.
 
     Raises:
         BadInput: there are fewer cores, or too little memory.
@@ -134,11 +129,7 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
 
 
 def check_named(given: Cluster, named: Sequence[NamedDevice]) -> None:
-    """Refuse a described cluster of other devices than --device names, or with more cores than there are.
-
-    Raises:
-        BadInput: the cluster is refused.
-    """
+    """Refuse a described cluster of other devices than --device names, or with more cores than there are."""
     # Kinds as their number of devices, the cores of each (1 beside a GPU), and their name.
     described = [(kind.n_devices, kind.device.n_tiles, kind.device.name) for kind in given.kinds]
     if not described:
@@ -204,11 +195,7 @@ class HostDevices:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of every device in --device; no names if all are single cores.
-
-        Raises:
-            BadInput: nvidia-smi fails.
-        """
+        """The name of every device in --device; no names if all are single cores."""
         numbers = {gpu.uuid: gpu.number for gpu in gpus_here()} if self.has_gpus else {}
         names = []
         for device in range(len(self.unlike or self.gpus)):
@@ -242,9 +229,7 @@ class HostDevices:
         """The hardware threads of the cores of a device, or of the core beside its GPU.
 
         Args:
-            number: number of the device.
             n_threads: threads of its session, hence its cores if it has no GPU.
-            among: the cores of another machine.
         """
         if not self.unlike:
             return core_beside_gpu(number) if self.gpus else cores_of(number, n_threads, among)
@@ -261,11 +246,7 @@ class HostDevices:
         return (number + 1) * n_threads
 
     def check(self, options: CompileOptions) -> None:
-        """Refuse options with which these devices do not compute.
-
-        Raises:
-            BadInput: the runtime computes elsewhere, or cores and GPUs have no such format in common.
-        """
+        """Refuse options with which these devices do not compute."""
         session = options.session
         if computes_on_gpus(str(session.runtime)) == self.has_cores:
             given = "cores" if self.has_cores else "--device with GPUs"
@@ -278,7 +259,6 @@ class HostDevices:
         return self.gpus[number] if self.gpus else ""
 
     def _n_cores(self, number: int) -> int:
-        """Cores of a device before any are joined."""
         return self.unlike[number].n_tiles if self.unlike else 1
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from autoauto.records.costs.decoder import DecoderFile
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Period, Topology
 from autoauto.records.target import Target
@@ -12,11 +9,6 @@ from autoauto.records.units import MIB, Precision
 from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from autoauto.targets.host.runtimes.registry import SESSIONS
 from autoauto.targets.target import NamedTarget, OptionValues, Request, TargetOption, flag_of
-
-if TYPE_CHECKING:
-    from autoauto.targets.host.devices import NamedDevice
-    from autoauto.targets.host.remote.cluster import DaskMachines
-
 
 _OPTIONS = (
     TargetOption(
@@ -62,20 +54,15 @@ _OPTIONS = (
 
 
 def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
-    """The cores and GPUs of this machine, the devices of Dask workers, or a description of them.
-
-    Raises:
-        BadInput: the cluster needs more devices than there are, a cycle of it is no nanosecond, or an option
-            contradicts it.
-        MissingExtra: there is no runtime for GPUs.
-    """
+    """The cores and GPUs of this machine, the devices of Dask workers, or a description of them."""
     from autoauto.targets.host.detect import host_cluster
-    from autoauto.targets.host.devices import check_named, unlike_cluster
+    from autoauto.targets.host.devices import check_named, devices_named, unlike_cluster
     from autoauto.targets.host.gpu.cluster import gpu_cluster
     from autoauto.targets.host.machine import CLOCK_HZ
-    from autoauto.targets.host.remote.cluster import check_served, remote_cluster
+    from autoauto.targets.host.remote.cluster import check_served, machines_of, remote_cluster
 
-    memory_mib, named, machines = options["device_memory_mib"], _named(options), _machines(options)
+    memory_mib = options["device_memory_mib"]
+    named, machines = devices_named(options["device"]), machines_of(options["dask"])
     if named and machines is not None:
         raise BadInput("--device takes devices of this machine, got --dask with other machines; leave one of them out")
     if given is None:
@@ -105,27 +92,20 @@ def _devices(given: Cluster | None, options: OptionValues) -> Cluster:
     return given
 
 
-def _named(options: OptionValues) -> tuple[NamedDevice, ...]:
-    """The devices of --device; none without it."""
-    from autoauto.targets.host.devices import devices_named
-
-    if options["device"] is None:
-        return ()
-    return devices_named(options["device"])
-
-
 def _open(request: Request) -> tuple[Target, Cluster]:
-    """Processes of this machine that run the model's file.
-
-    Raises:
-        BadInput: the model has no file, its file another format than is asked for, or the inputs are not the model's.
-    """
-    from autoauto.targets.host.devices import HostDevices, gpus_of
+    """Processes of this machine that run the model's file, or a server of it for a GGUF file."""
+    from autoauto.targets.host.devices import HostDevices, devices_named, gpus_of
+    from autoauto.targets.host.remote.cluster import machines_of
     from autoauto.targets.host.samples import read_model_samples
     from autoauto.targets.host.target import HostTarget
 
     if request.decoder_file is not None:
-        return _open_file(request, request.decoder_file)
+        from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
+
+        for name, value in request.options.items():
+            if value is not None and name != "clients":
+                raise BadInput(f"a GGUF file is served on the cores of this machine, got {flag_of(name)}; leave it out")
+        return LlamaCppTarget.of(request.decoder_file, request.options["clients"]), request.cluster
     if request.options["clients"] is not None:
         raise BadInput("--clients send requests to the server of a GGUF file, got another model; leave it out")
     if request.precision is not Precision.FP32:
@@ -135,43 +115,15 @@ def _open(request: Request) -> tuple[Target, Cluster]:
         )
     if request.source is None:
         raise BadInput("the host runs a model's file, got a model without one; save it, and give its path")
-    gpus = gpus_of(_named(request.options))
+    gpus = gpus_of(devices_named(request.options["device"]))
     source = request.source()
     devices = HostDevices(gpus, request.cluster.devices if request.cluster.kinds else ())
     path = request.options["inputs"]
     samples = None if path is None else read_model_samples(path, source, request.graph)
     of_machine = request.cluster.devices[: request.cluster.machine_size]
     measuring_bytes = int(sum(device.memory_bytes for device in of_machine))
-    target = HostTarget(source, _machines(request.options), devices, samples, measuring_bytes)
+    target = HostTarget(source, machines_of(request.options["dask"]), devices, samples, measuring_bytes)
     return target, request.cluster
-
-
-def _open_file(request: Request, file: DecoderFile) -> tuple[Target, Cluster]:
-    """A server of this machine for a GGUF file.
-
-    Raises:
-        BadInput: an option is given that such a server does not have.
-        MissingExtra: its runtime is not installed.
-    """
-    from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
-
-    for name, value in request.options.items():
-        if value is not None and name != "clients":
-            raise BadInput(f"a GGUF file is served on the cores of this machine, got {flag_of(name)}; leave it out")
-    return LlamaCppTarget.of(file, request.options["clients"]), request.cluster
-
-
-def _machines(options: OptionValues) -> DaskMachines | None:
-    """The machines of Dask workers; None without their scheduler.
-
-    Raises:
-        BadInput: there is none, or no worker has devices.
-    """
-    from autoauto.targets.host.remote.cluster import machines_of
-
-    if options["dask"] is None:
-        return None
-    return machines_of(options["dask"])
 
 
 HOST = NamedTarget(

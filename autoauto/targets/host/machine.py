@@ -97,11 +97,7 @@ class MachineLoad(NamedTuple):
 
 
 def excess_load() -> MachineLoad | None:
-    """The load of this machine where it exceeds its hardware threads; None else, and where speed does not count.
-
-    Raises:
-        BadInput: `AUTOAUTO_PATIENCE_S`, of which 0 says that speed does not count, is not a number of seconds.
-    """
+    """The load of this machine where it exceeds its hardware threads; None else, and where speed does not count."""
     if not seconds_of("AUTOAUTO_PATIENCE_S", PATIENCE_S):
         return None
     load = MachineLoad(round(os.getloadavg()[0], 1), os.cpu_count() or 1)
@@ -143,7 +139,6 @@ class MachineCache:
     A broken file counts as missing and causes a line on stderr. When the folder cannot be written, nothing is stored.
 
     Args:
-        name: start of the file name.
         key_parts: values on which the numbers depend besides the machine.
     """
 
@@ -153,11 +148,8 @@ class MachineCache:
 
     def times(self, kind: type[Times], measure: Callable[[], Times]) -> Times:
         """The times in the file, which `measure` measures if there are none; all fields of a `kind` are floats."""
-
-        def times_of(numbers: Mapping[str, Any]) -> Times:
-            return kind(**{field.name: float(numbers[field.name]) for field in fields(kind)})
-
-        times = self.read(times_of)
+        names = [field.name for field in fields(kind)]
+        times = self.read(lambda numbers: kind(**{name: float(numbers[name]) for name in names}))
         if times is None:
             times = measure()
             self.write(asdict(times))
@@ -209,9 +201,6 @@ class SpeedProbe:
 
     Samples are stored in the cache folder for other processes of this machine. Without stored samples the constructor
     calibrates for a second.
-
-    Raises:
-        BadInput: `AUTOAUTO_PATIENCE_S` is not a number of seconds.
     """
 
     def __init__(self) -> None:
@@ -253,7 +242,12 @@ class SpeedProbe:
 
     def _sample(self, interval_s: float = SAMPLE_INTERVAL_S) -> int:
         """Time the arithmetic; record the time when the last record is at least `interval_s` old."""
-        now_ns, now_s = self._time_arithmetic_ns(), perf_counter()
+        tries_ns = []
+        for _ in range(N_TRIES):
+            start_ns = thread_time_ns()
+            sum(number * number for number in range(N_NUMBERS))
+            tries_ns.append(thread_time_ns() - start_ns)
+        now_ns, now_s = min(tries_ns), perf_counter()  # the first try runs with a cold cache
         if now_s - self._sampled_s >= interval_s or not self._samples_ns:
             self._samples_ns.append(now_ns)
             self._sampled_s = now_s
@@ -261,15 +255,6 @@ class SpeedProbe:
             self._cache.write({"looks_ns": list(self._samples_ns)})
             self._stored_s = now_s
         return now_ns
-
-    def _time_arithmetic_ns(self) -> int:
-        """The minimum of a few tries: the first one runs with a cold cache."""
-        tries_ns = []
-        for _ in range(N_TRIES):
-            start_ns = thread_time_ns()
-            sum(number * number for number in range(N_NUMBERS))
-            tries_ns.append(thread_time_ns() - start_ns)
-        return min(tries_ns)
 
 
 def seconds_of(variable: str, default_s: float) -> float:

@@ -28,7 +28,6 @@ from autoauto.targets.host.transport.bounded import memory_of
 
 Result = TypeVar("Result")
 
-MECHANISM = "RLIMIT_DATA of the worker, to which the memory of the runtime itself is added"
 ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "131072",
     "MALLOC_ARENA_MAX": "1",
@@ -54,8 +53,6 @@ class LimitedResult(Generic[Result]):
     """The result of a function in a worker, and the limit under which it ran.
 
     Attributes:
-        result: what the function returned.
-        overhead_bytes: private memory of the runtime before the function ran.
         limit_bytes: limit of the process; 0 without a budget.
     """
 

@@ -69,11 +69,7 @@ class Workers(AbstractContextManager["Workers"]):
         return [worker.process.pid for worker in self._workers]
 
     def send(self, number: int, message: object) -> None:
-        """Send a message to a worker.
-
-        Raises:
-            WorkerLost: the worker has ended.
-        """
+        """Send a message to a worker."""
         worker = self._workers[number]
         try:
             worker.process.channel.send(message)
@@ -81,14 +77,9 @@ class Workers(AbstractContextManager["Workers"]):
             self._raise(worker)
 
     def receive(self, number: int) -> Any:
-        """Wait for the next message of a worker; the failure of any worker ends the wait.
-
-        Raises:
-            WorkerLost: a worker ended without a message, or wrote something else.
-            Exception: the exception that a worker raised.
-        """
+        """Wait for the next message of a worker; the failure of any worker ends the wait."""
         worker = self._workers[number]
-        channel, ready = worker.process.channel, self.waiter()
+        channel, ready = worker.process.channel, waiter_of([self])
         try:
             while not channel.poll():
                 if worker.process.ending() is not None and not channel.poll():
@@ -101,24 +92,13 @@ class Workers(AbstractContextManager["Workers"]):
             raise self._garbage(worker, error) from error
         return checked(message)
 
-    def waiter(self) -> Callable[[Iterable[int]], list[int]]:
-        """Make a function that waits for some descriptors and returns the readable ones, possibly none.
-
-        The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
-        """
-        return waiter_of([self])
-
     @property
     def watched(self) -> list[int]:
         """Descriptors of which one is readable when a worker has ended, or has sent what `check` reads."""
         return [process.end_fd for _, process in self._workers if process.end_fd not in self._ended]
 
     def check(self, events: Collection[int]) -> None:
-        """Raise the exception of a worker that failed, or `WorkerLost`.
-
-        Args:
-            events: descriptors that are readable, those of `watched` among them.
-        """
+        """Raise the exception of a worker that failed, or `WorkerLost`."""
         for worker in self._workers:
             if worker.process.end_fd in events:
                 if worker.process.ending() != Ending(0):
@@ -147,11 +127,7 @@ class Workers(AbstractContextManager["Workers"]):
         return WorkerLost(f"{worker.name} wrote into the channel of its results: {error}")
 
     def _raise(self, worker: _Worker) -> NoReturn:
-        """Raise the exception in the last message of a worker that has ended, or `WorkerLost`.
-
-        Raises:
-            BadInput: its main module starts workers when it is imported.
-        """
+        """Raise the exception in the last message of a worker that has ended, or `WorkerLost`."""
         last_message = None
         with suppress(EOFError, BadMessage):
             while worker.process.channel.poll():
@@ -193,7 +169,10 @@ class WorkerGroup(Protocol):
 
 
 def waiter_of(groups: Sequence[WorkerGroup]) -> Callable[[Iterable[int]], list[int]]:
-    """Make a function like that of `Workers.waiter`, for the workers of several groups."""
+    """Make a function that waits for some descriptors and returns the readable ones, possibly none.
+
+    The function raises the exception of a worker that failed meanwhile, or `WorkerLost`.
+    """
 
     def ready(descriptors: Iterable[int]) -> list[int]:
         wanted = list(descriptors)
@@ -217,19 +196,14 @@ def _main(channel: Channel, function: Callable[..., None], args: tuple[object, .
     try:
         function(channel, *args)
     except BaseException as error:  # noqa: BLE001 (the parent raises it)
-        _report_failure(channel, error)
+        text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
+        with suppress(OSError):  # the parent has ended
+            try:
+                channel.send(Failed(error, text))
+            except OSError:
+                raise
+            except Exception:  # noqa: BLE001 (pickling a foreign exception may raise anything)
+                channel.send(Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))
         exit_code = 1
     sys.stdout.flush()
     os._exit(exit_code)  # without the ends of libraries, some of which crash or wait
-
-
-def _report_failure(channel: Channel, error: BaseException) -> None:
-    """Send an exception with its traceback; one that cannot be pickled becomes a RuntimeError with its text."""
-    text = traceback.format_exc()[-MAX_TRACEBACK_CHARS:]
-    with suppress(OSError):  # the parent has ended
-        try:
-            channel.send(Failed(error, text))
-        except OSError:
-            raise
-        except Exception:  # noqa: BLE001 (pickling a foreign exception may raise anything)
-            channel.send(Failed(RuntimeError(f"{type(error).__name__}: {error}"[:MAX_TRACEBACK_CHARS]), text))

@@ -45,10 +45,8 @@ class InputSamples:
     """Samples of a model's inputs.
 
     Attributes:
-        path: path of the file.
         arrays: all samples of every input along its batch axis, by the name of the input.
         axes: the batch axis of every input; None if the shape does not depend on the number of samples.
-        digest: digest of names, types, shapes and elements.
     """
 
     path: str
@@ -57,12 +55,7 @@ class InputSamples:
     digest: str
 
     def batch(self, ports: Sequence[Port], first: int = 0) -> dict[str, Array]:
-        """The inputs of a micro-batch with the shapes of `ports`: samples from `first` on, and from the start again.
-
-        >>> samples = InputSamples("x.npz", {"x": np.array([[1], [2], [3]])}, {"x": 0}, "")
-        >>> [samples.batch([Port("x", (n, 1), "int64")])["x"].ravel().tolist() for n in (2, 5)]
-        [[1, 2], [1, 2, 3, 1, 2]]
-        """
+        """The inputs of a micro-batch with the shapes of `ports`: samples from `first` on, and from the start again."""
         return {port.name: self._repeated(port, first) for port in ports}
 
     def _repeated(self, port: Port, first: int) -> Array:
@@ -93,8 +86,6 @@ def read_samples(path: str, model: str, ports: Sequence[Port], axes: Mapping[str
     Any number of samples may lie along the batch axis, in all inputs as many.
 
     Args:
-        path: path of the file.
-        model: name of the model, for errors.
         ports: inputs of the model, with the shapes of one sample.
         axes: the batch axis of every input, as in `InputSamples`.
 
@@ -168,7 +159,6 @@ def _check_sizes(path: str, file: BinaryIO) -> None:
 
 
 def _batch_axis(port: Port, other: Port) -> int | None:
-    """The axis in which the shapes of an input at two batch sizes differ."""
     for axis, (a, b) in enumerate(zip(port.shape, other.shape, strict=True)):
         if a != b:
             return axis
@@ -176,11 +166,7 @@ def _batch_axis(port: Port, other: Port) -> int | None:
 
 
 def _n_samples(path: str, port: Port, axis: int | None, array: Array) -> int | None:
-    """The number of samples of an array for `port`, which has the shape of one sample; None without a batch axis.
-
-    Raises:
-        BadInput: it has another type or shape, or no sample.
-    """
+    """The number of samples of an array for `port`, which has the shape of one sample; None without a batch axis."""
     n_samples = None
     wanted, described = list(port.shape), list(map(str, port.shape))
     is_whole = True

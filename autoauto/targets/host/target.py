@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from math import gcd
 
 from autoauto.records.costs.options import CompileOptions, DeviceSession, SessionOptions
@@ -17,7 +18,7 @@ from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubMod
 from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run
 from autoauto.records.target import RUNS_PLANS, TargetTraits
-from autoauto.records.units import Array, Precision
+from autoauto.records.units import Array, Precision, relative_error
 from autoauto.targets.host.devices import ALIKE, HostDevices, like_gpus
 from autoauto.targets.host.machine import CLOCK_HZ, excess_load, identity
 from autoauto.targets.host.measure.client import Meter
@@ -31,7 +32,6 @@ from autoauto.targets.host.run.run import (
     OpenPlans,
     Outputs,
     copy_of,
-    output_error,
     reference_outputs,
     repeat_until_undisturbed,
 )
@@ -57,15 +57,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
     """Devices that are processes of this machine; `CompileOptions` say with which runtime, and in which format.
 
     Attributes:
-        measurements: all measurements so far, in order.
-        samples: inputs on which everything is measured; None where they are made up.
         load: load of this machine when the target was opened; None where the cores sufficed for it.
 
     Args:
-        source: cuts sub-models out of the model.
-        machines: the machines of the cluster; by default all devices are on this machine.
-        devices: the cores or GPUs that the devices are.
-        samples: as above.
         measuring_bytes: memory of a process that measures layers alone; None without a limit.
     """
 
@@ -117,11 +111,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     @property
     def version(self) -> str:
-        """Names all that measured times depend on besides the model; profiles are cached under it.
-
-        Raises:
-            MissingExtra: no runtime is installed.
-        """
+        """Names all that measured times depend on besides the model; profiles are cached under it."""
         where = identity() if self._machines is None else self._machines.identity
         inputs = f", inputs {self.samples.digest}" if self.samples else ""
         return f"{VERSION}, {installed_versions()}, {where}{inputs}"
@@ -183,15 +173,13 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             temporary_bytes += sum(port.n_bytes for port in (*sub_model.inputs, *sub_model.outputs))
         step = ProgramStep(name, round(measurement.times.core_ns * CLOCK_HZ / 1e9), temporary_bytes)
         # Small weights fit into pages that the process already has, so their size is a lower bound.
-        parameter_bytes = max(measurement.parameter_bytes, _weight_bytes(graph, layers, options))
+        weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
+        weight_bytes = sum(graph.tensors[index].n_bytes(1, options.weight_precision) for index in weights)
+        parameter_bytes = max(measurement.parameter_bytes, weight_bytes)
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
-        """Implements `TimesNodes`; none on GPUs, since the CUDA provider computes after the calls that a session times.
-
-        Raises:
-            MissingExtra, Unsupported, BadInput, OutOfMemory, WorkerLost: as in `compile`.
-        """
+        """Implements `TimesNodes`; none on GPUs: the CUDA provider computes after the calls that a session times."""
         if self._session(device, options).gpu:
             return ()
         layers = LayerRange(0, len(graph))
@@ -206,10 +194,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         """Within the context layers are measured; the refusal of a runtime, on any number of threads, is remembered.
 
         Gives the name of the layers for errors.
-
-        Raises:
-            Unsupported: the runtime refuses the layers, or they end its process.
-            OutOfMemory: they need more memory than there is, or than may be used.
         """
         self._check(options)
         inside, session = graph.layers[slice(*layers)], self._session(device, options)
@@ -252,7 +236,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return sub_model, self._open_meter(self._devices.number(device), self._session(device, options)), given
 
     def _session(self, device: Device, options: CompileOptions) -> SessionOptions:
-        """The session of a device with these options."""
         _check_session(options)
         return self._devices.session(self._devices.number(device), options)
 
@@ -277,9 +260,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         with the outputs in fp32, which are computed once for every batch size.
 
         Raises:
-            MissingExtra: the runtime is not installed.
             Unsupported: the runtime does not read or run a stage.
-            OutOfMemory: a stage needs more than its device's memory.
             WorkerLost: a process was killed, or a machine is lost.
         """
         self._check(options)
@@ -288,19 +269,19 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         stages = tuple((stage.layers, stage.n_replicas) for stage in plan.stages)
         key = graph.content, stages, plan.placement, cluster, options, replicas
 
-        def make() -> OpenPlan:
-            return OpenPlan(
-                self._source, graph, plan, cluster, options, replicas, self._machines, self._devices, self.samples
-            )
+        make = partial(
+            OpenPlan, self._source, graph, plan, cluster, options, replicas, self._machines, self._devices, self.samples
+        )
+
+        def keep(batch: Outputs) -> None:
+            outputs.update(copy_of(batch))
 
         def attempt(worth_per_s: float) -> Run:
             if self._machines is None:
-                return measured(self._open.get(key, make, may_lack_memory=self._devices.has_gpus), worth_per_s)
+                opened = self._open.get(key, make, may_lack_memory=self._devices.has_gpus)
+                return opened.measure(plan, keep, worth_per_s)
             with make() as opened:  # a plan between machines has one stream only, so it cannot stay open
-                return measured(opened, worth_per_s)
-
-        def measured(opened: OpenPlan, worth_per_s: float) -> Run:
-            return opened.measure(plan, lambda batch: outputs.update(copy_of(batch)), worth_per_s)
+                return opened.measure(plan, keep, worth_per_s)
 
         try:
             run = repeat_until_undisturbed(attempt, 1 if self._is_busy else N_ATTEMPTS, best, options.batch_size)
@@ -314,7 +295,9 @@ class HostTarget(AbstractContextManager["HostTarget"]):
             self._references[options.batch_size] = reference_outputs(
                 self._source, graph, plan, options.batch_size, self.samples
             )
-        return replace(run, output_error=output_error(outputs, self._references[options.batch_size]))
+        expected = self._references[options.batch_size]
+        errors = [relative_error(outputs[name], array) for name, array in expected.items()]
+        return replace(run, output_error=max(errors, default=0.0))
 
     @property
     def given_inputs(self) -> Callable[[Sequence[Port]], Mapping[str, Array]] | None:
@@ -341,7 +324,6 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         self._devices.check(options)
 
     def _open_meter(self, number: int, session: SessionOptions) -> Meter:
-        """The process that measures on a device."""
         if self._meter is not None and self._meter_key == (number, session):
             return self._meter
         self._close_meter()
@@ -375,17 +357,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
 
 def _check_session(options: CompileOptions) -> HostSession:
-    """The session of options.
-
-    Raises:
-        BadInput: it is the session of another target.
-    """
+    """The session of options."""
     if not isinstance(options.session, HostSession):
         raise BadInput(f"the host runs a model by {', '.join(SESSIONS)}, got {options.session}; give a --runtime")
     return options.session
-
-
-def _weight_bytes(graph: LayerGraph, layers: LayerRange, options: CompileOptions) -> int:
-    """Size of the weights of some layers as the file stores them."""
-    weights = {index for layer in graph.layers[slice(*layers)] for index in layer.weights}
-    return sum(graph.tensors[index].n_bytes(1, options.weight_precision) for index in weights)

@@ -21,7 +21,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
 
     def make(n_cores: int, total: int = 16 * GIB, **files: str) -> None:
         monkeypatch.setattr(detect, "cores", lambda: tuple((n,) for n in range(n_cores)))
-        monkeypatch.setattr(detect, "_machine_bytes", lambda: total)
+        monkeypatch.setattr(detect, "kernel_bytes", lambda *_: total)
         for name, text in files.items():
             (tmp_path / name.replace("_", ".")).write_text(text)
         monkeypatch.setattr(detect, "control_groups", lambda: iter([tmp_path]))

@@ -1,7 +1,4 @@
-"""GPUs of this machine as a cluster of devices, one process each: `gpu_cluster`.
-
-What moving tensors to and from a GPU costs is measured once and cached: `gpu_link_times`.
-"""
+"""GPUs of this machine as a cluster of devices, one process each: `gpu_cluster`."""
 
 from __future__ import annotations
 
@@ -10,10 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
 
 import numpy as np
 
@@ -64,19 +59,6 @@ class GpuLinkTimes:
         return Link(self.from_bytes_per_s, round(self.from_s * CLOCK_HZ))
 
 
-class Copier(NamedTuple):
-    """Copies an array of the host to the device, and back into it."""
-
-    to_gpu: Callable[[Array], None]
-    from_gpu: Callable[[Array], None]
-
-
-def gpu_link_times(gpu: Gpu) -> GpuLinkTimes:
-    """The times of a GPU, from the cache folder where this machine has measured them before."""
-    cache = MachineCache("gpu-links", VERSION, gpu.name, gpu.driver)
-    return cache.times(GpuLinkTimes, lambda: _measure(gpu))
-
-
 def _measure(gpu: Gpu) -> GpuLinkTimes:
     ring = Ring.create(1, MESSAGE_BYTES)
     with closing(ring), Workers() as workers:
@@ -86,7 +68,6 @@ def _measure(gpu: Gpu) -> GpuLinkTimes:
 
 
 def _copy_in_worker(connection: Channel, uuid: str, cores: tuple[int, ...], ring: Ring) -> None:
-    """In the process: report the times of copies."""
     os.sched_setaffinity(0, cores)
     os.environ["CUDA_VISIBLE_DEVICES"] = uuid
     driver = cuda_driver()
@@ -96,33 +77,30 @@ def _copy_in_worker(connection: Channel, uuid: str, cores: tuple[int, ...], ring
     except BadInput:
         pinned = False
     address = driver.allocate(MESSAGE_BYTES)  # freed with the process
-    copier = Copier(lambda array: driver.to_gpu(address, array), lambda array: driver.from_gpu(array, address))
-    connection.send(copy_times(copier, np.frombuffer(ring.reserve(), np.uint8), pinned=pinned))
+    message = np.frombuffer(ring.reserve(), np.uint8)
+    to_s, to_rate = time_and_rate(lambda array: driver.to_gpu(address, array), message)
+    from_s, from_rate = time_and_rate(lambda array: driver.from_gpu(array, address), message)
+    connection.send(GpuLinkTimes(to_s, from_s, to_rate, from_rate, float(pinned)))
 
 
-def copy_times(copier: Copier, message: Array, *, pinned: bool) -> GpuLinkTimes:
-    """The times of short copies and of copies of all of `message`, both ways."""
-    to_s, to_rate = _time_and_rate(copier.to_gpu, message)
-    from_s, from_rate = _time_and_rate(copier.from_gpu, message)
-    return GpuLinkTimes(to_s, from_s, to_rate, from_rate, float(pinned))
-
-
-def _time_and_rate(copy: Callable[[Array], None], message: Array) -> tuple[float, float]:
+def time_and_rate(copy: Callable[[Array], None], message: Array) -> tuple[float, float]:
     """Seconds of a copy of the first bytes of a message, and bytes a second of the others."""
     few = message[:64]
-    few_s, all_s = _shortest(partial(copy, few)), _shortest(partial(copy, message))
+    few_s, all_s = _shortest(copy, few), _shortest(copy, message)
     return few_s, (len(message) - len(few)) / max(all_s - few_s, 1e-9)
 
 
-def _shortest(call: Callable[[], None]) -> float:
+def _shortest(copy: Callable[[Array], None], message: Array) -> float:
     """The shortest of the medians of a few rounds: other processes only make times longer."""
-    return min(median(_seconds(call) for _ in range(N_COPIES)) for _ in range(N_ROUNDS))
-
-
-def _seconds(call: Callable[[], None]) -> float:
-    start = perf_counter()
-    call()
-    return perf_counter() - start
+    medians = []
+    for _ in range(N_ROUNDS):
+        times = []
+        for _ in range(N_COPIES):
+            start = perf_counter()
+            copy(message)
+            times.append(perf_counter() - start)
+        medians.append(median(times))
+    return min(medians)
 
 
 def gpu_cluster(gpus: Sequence[Gpu], memory_bytes: int | None = None, links: GpuLinkTimes | None = None) -> Cluster:
@@ -134,9 +112,7 @@ def gpu_cluster(gpus: Sequence[Gpu], memory_bytes: int | None = None, links: Gpu
     all tensors between devices go.
 
     Args:
-        gpus: in pipeline order.
         memory_bytes: memory of one device; its part of a GPU's when None.
-        links: cost of a copy; measured when None.
 
     Raises:
         BadInput: the memory is less than one byte, or more than the part of a GPU.
@@ -146,11 +122,13 @@ def gpu_cluster(gpus: Sequence[Gpu], memory_bytes: int | None = None, links: Gpu
         memory_bytes = part_bytes
     if not 1 <= memory_bytes <= part_bytes:
         raise BadInput(f"the memory of a device must be 1 to {part_bytes} bytes here, got {memory_bytes}")
-    times, n = links or gpu_link_times(gpus[0]), len(gpus)
+    first, n = gpus[0], len(gpus)
+    cache = MachineCache("gpu-links", VERSION, first.name, first.driver)
+    times = links or cache.times(GpuLinkTimes, lambda: _measure(first))
     return Cluster(
         name="cuda" if n == 1 else f"cuda-x{n}",
         target="host",
-        devices=(Device(gpus[0].name, CLOCK_HZ, memory_bytes, 1, memory_bytes),) * n,
+        devices=(Device(first.name, CLOCK_HZ, memory_bytes, 1, memory_bytes),) * n,
         receive_links=(times.receive_link,) * n,
         send_links=(times.send_link,) * n,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from autoauto.records.errors import BadInput
 from autoauto.records.units import Array
@@ -14,18 +14,8 @@ _PORTABLE = 1
 """CU_MEMHOSTREGISTER_PORTABLE: pinned for every context of the process."""
 
 
-class GpuMemory(NamedTuple):
-    """Memory of a GPU, whichever process holds it."""
-
-    free_bytes: int
-    total_bytes: int
-
-
 class CudaDriver:
     """Allocates, copies and pins for the first GPU that this process sees, in the context that the runtime uses too.
-
-    Args:
-        library: the driver's library.
 
     Raises:
         BadInput: a call fails; the message is the driver's.
@@ -39,12 +29,12 @@ class CudaDriver:
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         self._context = context
 
-    def memory(self) -> GpuMemory:
-        """Free and total bytes."""
+    def memory(self) -> tuple[int, int]:
+        """Bytes of the GPU that no process holds, and all."""
         self._enter()
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self._call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        return GpuMemory(free.value, total.value)
+        return free.value, total.value
 
     def pin(self, memory: memoryview) -> None:
         """Pin the pages of a writable buffer, which then moves at the full rate of the bus."""

@@ -26,11 +26,9 @@ class Gpu(NamedTuple):
     Attributes:
         number: the number after "cuda:", among the GPUs that this process may use.
         uuid: the name by which a process is given this GPU and no other.
-        name: name of the product.
         memory_bytes: all memory; a part may be reserved.
         clock_hz: the highest clock of its multiprocessors; 0 if it is not known.
         compute_capability: as (major, minor); (0, 0) if it is not known.
-        driver: version of the driver.
     """
 
     number: int
@@ -53,11 +51,7 @@ class Gpu(NamedTuple):
 
 
 def nvidia_smi(arguments: Sequence[str]) -> str | None:
-    """The text that nvidia-smi prints; None if it is not installed.
-
-    Raises:
-        BadInput: it fails, for example because the driver is not loaded.
-    """
+    """The text that nvidia-smi prints; None if it is not installed."""
     try:
         done = subprocess.run(
             ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
@@ -151,11 +145,7 @@ def gpus_named(text: str, ask: Ask = nvidia_smi) -> tuple[Gpu, ...]:
 
 
 def used_bytes(uuid: str, ask: Ask = nvidia_smi) -> int:
-    """Memory of a GPU that is in use now, by all processes.
-
-    Raises:
-        BadInput: nvidia-smi does not tell.
-    """
+    """Memory of a GPU that is in use now, by all processes."""
     text = ask([f"--id={uuid}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]) or ""
     if not text.strip().isdigit():
         raise BadInput(f"nvidia-smi must print the used memory of {uuid} in MiB, got {text.strip()!r}")

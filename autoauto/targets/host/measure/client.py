@@ -12,8 +12,8 @@ from autoauto.records.costs.profile import NodeTime
 from autoauto.records.errors import DoesNotFit, OutOfMemory, Unsupported, WorkerLost
 from autoauto.records.layers import LayerRange, SubModel
 from autoauto.records.units import Array, format_bytes
-from autoauto.targets.host.measure.session import NONE_GIVEN, idle_model
-from autoauto.targets.host.measure.worker import FailedMeasurement, Measurement, SubModelPorts, serve
+from autoauto.targets.host.measure.session import NONE_GIVEN, Refusal, idle_model
+from autoauto.targets.host.measure.worker import Measurement, SubModelPorts, serve
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost
 from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.shared_memory import message_of
@@ -26,9 +26,6 @@ class Meter(AbstractContextManager["Meter"]):
     worker ends with the context, or else when the meter is garbage.
 
     Args:
-        cores: on which the worker runs.
-        options: how sessions compute.
-        open_machine: opens the machine on which the worker runs, by default this one.
         limit_bytes: of the memory of a measurement, inputs and outputs with it; None without a limit.
     """
 
@@ -89,19 +86,18 @@ class Meter(AbstractContextManager["Meter"]):
                 answer = self._answer_to(request, sub_model, given)
             except WorkerLost as error:
                 raise WorkerLost(f"{what} ends the process that runs it: {error}") from error
-        if isinstance(answer, FailedMeasurement):
+        if isinstance(answer, Refusal):
             raise self._failure(answer, layers, what, is_made_up=bool(sub_model.inputs) and not given)
         return answer
 
-    def _failure(self, answer: FailedMeasurement, layers: LayerRange, what: str, *, is_made_up: bool) -> DoesNotFit:
-        refusal = answer.refusal
-        message = f"{runtime_named(self._options.runtime).title} does not {refusal.of(what)}"
-        if answer.is_memory_error and self._limit_bytes is not None and not self._options.gpu:
+    def _failure(self, refusal: Refusal, layers: LayerRange, what: str, *, is_made_up: bool) -> DoesNotFit:
+        message = f"{runtime_named(self._options.runtime).title} does not {refusal.words(what)}"
+        if refusal.is_memory_error and self._limit_bytes is not None and not self._options.gpu:
             message = (
                 f"{what} cannot be measured alone in the {format_bytes(self._limit_bytes)} of all devices; "
                 "try a smaller batch size or more memory"
             )
-        if answer.is_memory_error:
+        if refusal.is_memory_error:
             return OutOfMemory(message, 1, layers)
         hint = "; if it does not take made-up inputs, try --inputs" if is_made_up and refusal.verb == "run" else ""
         return Unsupported(message + hint, layers)

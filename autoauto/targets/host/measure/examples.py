@@ -25,11 +25,7 @@ def examples(ports: Sequence[Port]) -> dict[str, Array]:
 
 
 def example(port: Port) -> Array:
-    """A made-up input in shared memory: seeded noise for floats, zeros for integers (valid indices), true for masks.
-
-    >>> example(Port("ids", (2, 3), "int64")).tolist(), example(Port("mask", (2,), "bool")).tolist()
-    ([[0, 0, 0], [0, 0, 0]], [True, True])
-    """
+    """A made-up input in shared memory: seeded noise for floats, zeros for integers (valid indices), true for masks."""
     array = shared_array(port)
     if array.dtype.kind != "f" or array.size == 0:
         array[...] = array.dtype.kind == "b"
@@ -46,22 +42,14 @@ def lengths_of(ports: Sequence[Port]) -> Mapping[str, int]:
 
     Which axis they count is not known: so it is the shortest behind the first, of the input whose name begins alike, or
     of all others.
-
-    >>> audio, ids = Port("audio", (2, 80, 64), "float32"), Port("ids", (2, 5), "int64")
-    >>> lengths_of([audio, ids, Port("audio_lens", (2,), "int64")])
-    {'audio_lens': 64}
     """
     counting = [port for port in ports if np.dtype(port.dtype).kind in "iu" and port.name.lower().endswith(LENGTHS)]
     counted = [port for port in ports if port not in counting and len(port.shape) > 1]
-    return {port.name: _shortest(_alike(port, counted) or counted) for port in counting}
-
-
-def _alike(port: Port, others: Sequence[Port]) -> list[Port]:
-    """The inputs whose names begin like the name of an input of lengths."""
-    end = next(end for end in LENGTHS if port.name.lower().endswith(end))
-    stem = port.name[: -len(end)].rstrip("_.")
-    return [other for other in others if stem and other.name.startswith(stem)]
-
-
-def _shortest(ports: Sequence[Port]) -> int:
-    return max(1, min((min(port.shape[1:]) for port in ports), default=1))
+    lengths = {}
+    for port in counting:
+        end = next(end for end in LENGTHS if port.name.lower().endswith(end))
+        stem = port.name[: -len(end)].rstrip("_.")
+        alike = [other for other in counted if stem and other.name.startswith(stem)]
+        shortest = min((min(other.shape[1:]) for other in alike or counted), default=1)
+        lengths[port.name] = max(1, shortest)
+    return lengths

@@ -26,7 +26,6 @@ class MachineState(NamedTuple):
         n_cores: hardware threads of the machine.
         n_allowed: cores that affinity leaves to this process.
         quota_cores: what the control groups allow in the mean; None without a quota.
-        n_threads: as many threads compute at most.
         load: of the machine, where its cores do not suffice for it.
         n_throttled: times that heat has slowed down a core since the machine was started, as the kernel counts them.
         hot: the sensor that is at its first limit, where there is one.

@@ -16,7 +16,7 @@ from functools import partial
 from typing import NamedTuple
 
 from autoauto.records.costs.options import SessionOptions
-from autoauto.records.costs.profile import PARAMETER, TEMPORARY, NodeTime
+from autoauto.records.costs.profile import PARAMETER, TEMPORARY
 from autoauto.records.errors import AutoautoError, BadInput, OutOfMemory, Unsupported
 from autoauto.records.layers import LayerRange, Port, SubModel
 from autoauto.records.units import Array, format_bytes
@@ -45,10 +45,6 @@ class OpenModel:
     With `arena` the runtime keeps freed memory for the next run; a `tidy` run returns it to the system.
 
     Args:
-        content, inputs, outputs: the sub-model.
-        options: how it computes.
-        arena: see above.
-        limit_bytes, times_nodes: as in `LoadSettings`.
         given: inputs by name that examples have, where they are not to be made up.
 
     Attributes:
@@ -71,54 +67,25 @@ class OpenModel:
         given: Mapping[str, Array] = NONE_GIVEN,
         times_nodes: bool = False,
     ) -> None:
-        self._runtime, self._given = runtime_named(options.runtime), given
+        self.runtime, self._given = runtime_named(options.runtime), given
         self._content, self._options = content, options
         self._inputs, self._outputs = tuple(inputs), tuple(outputs)
-        before = self._runtime.held_bytes()
+        before = self.runtime.held_bytes()
         wanted = LoadSettings(arena, limit_bytes, times_nodes)
         try:
-            self._model = self._runtime.load(content.path, inputs, outputs, options, wanted)
-            if (got := self._model.effective_options()) != (asked := self._runtime.expected(options)):
-                raise BadInput(f"{self._runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
+            self.model = self.runtime.load(content.path, inputs, outputs, options, wanted)
+            if (got := self.model.effective_options()) != (asked := self.runtime.expected(options)):
+                raise BadInput(f"{self.runtime.title} was asked for {_words(asked)}, it has {_words(got)}")
         except Exception as error:
-            if isinstance(error, AutoautoError) or self._runtime.is_memory_error(error):
+            if isinstance(error, AutoautoError) or self.runtime.is_memory_error(error):
                 raise
             raise Unread(reason_of(error)) from error
-        self._at_rest_bytes = self._runtime.held_bytes()
+        self._at_rest_bytes = self.runtime.held_bytes()
         self.parameter_bytes = max(self._at_rest_bytes - before, 0)
-
-    def run(self, inputs: Mapping[str, Array], outputs: Mapping[str, Array], tidy: bool = False) -> None:
-        """Compute `outputs` from `inputs` without copies; a `tidy` run returns the memory kept for the next.
-
-        Raises:
-            Exception: of the runtime, see `is_memory_error`.
-        """
-        self._model.run(inputs, outputs, tidy=tidy)
 
     def example_run(self) -> Callable[[], None]:
         """A run with the inputs of `example_arrays`, which lie where the sub-model computes, and so do its outputs."""
-        return self._model.resident(*self.example_arrays())
-
-    def cpu_time_ns(self) -> int:
-        """CPU time so far of the thread that computes, as `thread_time_ns` where that is the calling one."""
-        return self._model.cpu_time_ns()
-
-    def moved_ns(self) -> int:
-        """Time so far in which runs moved inputs and outputs to where the sub-model computes, and back."""
-        return self._model.moved_ns()
-
-    def node_times(self) -> tuple[NodeTime, ...]:
-        """The time of every node in the runs so far; see `LoadedModel`."""
-        return self._model.node_times()
-
-    @property
-    def limits_process(self) -> bool:
-        """True if a limit of this process bounds the session's memory."""
-        return self._runtime.limits_process
-
-    def is_memory_error(self, error: Exception) -> bool:
-        """True if an exception of a run means that an allocation failed."""
-        return self._runtime.is_memory_error(error)
+        return self.model.resident(*self.example_arrays())
 
     def example_arrays(self) -> tuple[dict[str, Array], dict[str, Array]]:
         """Inputs, given or made up, and arrays for the outputs."""
@@ -130,9 +97,18 @@ class OpenModel:
                 inputs[port.name][...] = self._given[port.name]
         return inputs, {port.name: shared_array(port) for port in self._outputs}
 
-    def without_arena(self) -> OpenModel:
-        """A new session of this sub-model, in which the runtime keeps no memory of earlier runs."""
-        return OpenModel(self._content, self._inputs, self._outputs, self._options, given=self._given)
+    def peak_lower_bound(self) -> int:
+        """The peak of a run of a new session without an arena; the machine's free memory where that does not suffice.
+
+        Memory that a failed run has left in the arena would count twice.
+        """
+        session = OpenModel(self._content, self._inputs, self._outputs, self._options, given=self._given)
+        try:
+            return session.peak_bytes()
+        except Exception as error:
+            if not self.runtime.is_memory_error(error):
+                raise
+            return machine_bytes()
 
     def peak_bytes(self) -> int:
         """Peak memory of a run with the inputs of `example_arrays`, without parameters, inputs and outputs.
@@ -141,9 +117,9 @@ class OpenModel:
         one block for all of them. The memory of the first run would stay allocated beside that block.
         """
         inputs, outputs = self.example_arrays()
-        self.run(inputs, outputs, tidy=True)
-        remaining = max(self._runtime.held_bytes() - self._at_rest_bytes, 0)
-        return remaining + self._runtime.rise_bytes(partial(self.run, inputs, outputs))
+        self.model.run(inputs, outputs, tidy=True)
+        remaining = max(self.runtime.held_bytes() - self._at_rest_bytes, 0)
+        return remaining + self.runtime.rise_bytes(partial(self.model.run, inputs, outputs))
 
 
 def load_in_budget(
@@ -178,11 +154,9 @@ def check_memory(
     """Set the limit of this process, run the session under it, and return its memory by category.
 
     Args:
-        session: a session that has just been loaded.
         runtime_bytes: memory of an idle session, loaded before it.
         budget_bytes: budget of both sessions.
         overhead_bytes: memory of the process before both sessions.
-        layers: layers of the sub-model, for the message.
 
     Raises:
         OutOfMemory: the budget does not suffice. The missing bytes, a lower bound, come from a run that may use all of
@@ -190,15 +164,14 @@ def check_memory(
         Exception: the session fails in that run, too.
     """
     at_rest = {RUNTIME: runtime_bytes, PARAMETER: session.parameter_bytes}
-    if not session.limits_process:
+    if not session.runtime.limits_process:
         return _check_arena(session, at_rest, budget_bytes, layers)
     if sum(at_rest.values()) <= budget_bytes:
         set_limit(overhead_bytes + budget_bytes + BOOKKEEPING_BYTES)
         with suppress(Exception):  # the run below, with more memory, succeeds or raises again
             return at_rest | {TEMPORARY: session.peak_bytes()}
     set_limit(data_bytes() + machine_bytes())
-    # Memory that a failed run has left in the arena would count twice.
-    raise _out_of_memory(layers, at_rest | {TEMPORARY: _peak_lower_bound(session.without_arena())}, budget_bytes)
+    raise _out_of_memory(layers, at_rest | {TEMPORARY: session.peak_lower_bound()}, budget_bytes)
 
 
 def _check_arena(session: OpenModel, at_rest: dict[str, int], budget_bytes: int, layers: LayerRange) -> dict[str, int]:
@@ -209,7 +182,7 @@ def _check_arena(session: OpenModel, at_rest: dict[str, int], budget_bytes: int,
     try:
         memory_bytes = at_rest | {TEMPORARY: session.peak_bytes()}
     except Exception as error:
-        if not session.is_memory_error(error):
+        if not session.runtime.is_memory_error(error):
             raise
         raise _out_of_memory(layers, at_rest | {TEMPORARY: left_bytes + 1}, budget_bytes) from error
     if memory_bytes[TEMPORARY] > left_bytes:
@@ -219,52 +192,42 @@ def _check_arena(session: OpenModel, at_rest: dict[str, int], budget_bytes: int,
 
 @contextmanager
 def refusals(runtime: Runtime, layers: LayerRange) -> Iterator[None]:
-    """Turn what a runtime raises into `Unsupported`, but for a failed allocation.
-
-    Raises:
-        Unsupported: the runtime does not read or run the layers.
-    """
+    """Turn what a runtime raises into `Unsupported`, but for a failed allocation."""
     try:
         yield
     except Exception as error:
         if isinstance(error, AutoautoError) or runtime.is_memory_error(error):
             raise
-        raise Unsupported(f"{runtime.title} does not {refusal_of(error).of(f'layers {layers}')}", layers) from error
+        words = Refusal.of(error, runtime).words(f"layers {layers}")
+        raise Unsupported(f"{runtime.title} does not {words}", layers) from error
 
 
 class Refusal(NamedTuple):
-    """Why a runtime does not "read", or does not "run", a sub-model."""
+    """Why a runtime does not "read", or does not "run", a sub-model; an allocation may have failed."""
 
     verb: str
     reason: str
+    is_memory_error: bool
 
-    def of(self, layers: str) -> str:
-        """In words, of some layers.
+    @classmethod
+    def of(cls, error: Exception, runtime: Runtime) -> Refusal:
+        """The refusal that an exception of a session means."""
+        return cls("read" if isinstance(error, Unread) else "run", reason_of(error), runtime.is_memory_error(error))
 
-        >>> Refusal("read", "No rule for Det-17").of("layers [0, 3)")
-        'read layers [0, 3): No rule for Det-17'
-        """
+    def words(self, layers: str) -> str:
+        """The refusal of some layers as "read layers [0, 3): no rule for them"."""
         return f"{self.verb} {layers}: {self.reason}"
-
-
-def refusal_of(error: Exception) -> Refusal:
-    """The refusal that an exception of a session means."""
-    return Refusal("read" if isinstance(error, Unread) else "run", reason_of(error))
 
 
 @contextmanager
 def memory_errors(session: OpenModel, layers: LayerRange, memory_bytes: Mapping[str, int]) -> Iterator[None]:
-    """Turn a failed allocation into `OutOfMemory` with the memory measured before; lifts the limit to report it.
-
-    Raises:
-        OutOfMemory: an allocation failed.
-    """
+    """Turn a failed allocation into `OutOfMemory` with the memory measured before; lifts the limit to report it."""
     try:
         yield
     except Exception as error:
-        if session.limits_process:
+        if session.runtime.limits_process:
             set_limit(data_bytes() + machine_bytes())
-        if not session.is_memory_error(error):
+        if not session.runtime.is_memory_error(error):
             raise
         raise _out_of_memory(layers, memory_bytes, sum(memory_bytes.values())) from error
 
@@ -279,16 +242,6 @@ def _out_of_memory(layers: LayerRange, memory_bytes: Mapping[str, int], budget_b
         layers,
         memory_bytes,
     )
-
-
-def _peak_lower_bound(session: OpenModel) -> int:
-    """The peak of a run, or the machine's free memory when not even that suffices."""
-    try:
-        return session.peak_bytes()
-    except Exception as error:
-        if not session.is_memory_error(error):
-            raise
-        return machine_bytes()
 
 
 def _words(effective: EffectiveOptions) -> str:

@@ -26,7 +26,6 @@ from autoauto.targets.host.measure.session import (
     NONE_GIVEN,
     OpenModel,
     Refusal,
-    refusal_of,
     set_limit,
 )
 from autoauto.targets.host.memory_budget import data_bytes
@@ -58,20 +57,13 @@ class RunTimes(NamedTuple):
 
     Attributes:
         core_ns: median CPU time of the thread that computes most; the runtime's other threads compute at the same time.
-        wall_ns: median time on the clock.
         spread: median absolute deviation of the CPU time, relative to its median.
-        n_runs: number of runs.
     """
 
     core_ns: float
     wall_ns: float
     spread: float
     n_runs: int
-
-    @property
-    def total_ns(self) -> float:
-        """Approximate time of all runs on the clock."""
-        return self.wall_ns * self.n_runs
 
     @property
     def busy(self) -> bool:
@@ -83,7 +75,6 @@ class SubModelPorts(NamedTuple):
     """A request to measure the sub-model that lies in the shared file.
 
     Attributes:
-        inputs, outputs: inputs and outputs of the sub-model.
         one_session: whether one session is enough, as for many layers, among which chance evens out.
         given: the inputs that are not made up but lie in another shared file.
         times_nodes: whether the answer is only the times of its nodes by the runtime itself.
@@ -114,25 +105,12 @@ class Measurement(NamedTuple):
     peak_bytes: int
 
 
-class FailedMeasurement(NamedTuple):
-    """The answer if the runtime does not run a sub-model.
-
-    Attributes:
-        refusal: what the runtime does not do, and why.
-        is_memory_error: whether an allocation failed.
-    """
-
-    refusal: Refusal
-    is_memory_error: bool
-
-
 class EmptySession(NamedTuple):
     """Costs of a session that computes nothing, which are subtracted from those of a sub-model.
 
     Attributes:
         first_bytes: memory of the first session of the process.
         other_bytes: mean memory of the sessions after it.
-        core_ns: CPU time of a run.
         tidy: returns the arena's free memory to the system.
     """
 
@@ -161,7 +139,7 @@ def serve(
     probe = SpeedProbe()
     core_ns = _time(load, probe).core_ns
     other_bytes = round(fmean(other.parameter_bytes for other in others))
-    tidy = partial(first.run, *first.example_arrays(), tidy=True)
+    tidy = partial(first.model.run, *first.example_arrays(), tidy=True)
     empty = EmptySession(first.parameter_bytes, other_bytes, core_ns, tidy)
     connection.send(None)
     while True:
@@ -188,7 +166,7 @@ def serve(
                     else:
                         answer = _measurement(open_session, empty, probe, one_session=ports.one_session)
         except Exception as error:  # noqa: BLE001 (runtimes have no common base class; the next request may succeed)
-            connection.send(FailedMeasurement(refusal_of(error), runtime.is_memory_error(error)))
+            connection.send(Refusal.of(error, runtime))
         else:
             connection.send(answer)
 
@@ -198,9 +176,6 @@ def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) 
     """Limit the memory of this process inside the `with` block; does nothing without a limit.
 
     While a model is loaded its weights are in memory three times, so the limit is raised by twice the file.
-
-    Raises:
-        MemoryError: the inputs and outputs alone exceed the limit.
     """
     if ports.limit_bytes is None or not runtime_named(options.runtime).limits_process:
         yield
@@ -218,8 +193,8 @@ def _limited(ports: SubModelPorts, file: SubModelFile, options: SessionOptions) 
 
 def _node_times(session: OpenModel, probe: SpeedProbe) -> tuple[NodeTime, ...]:
     """The times of nodes in runs like those of a stage: inputs are in the caches, and weights as far as all fit."""
-    time_runs(session.example_run(), probe, session.cpu_time_ns)
-    return session.node_times()
+    time_runs(session.example_run(), probe, session.model.cpu_time_ns)
+    return session.model.node_times()
 
 
 def _measurement(
@@ -228,7 +203,7 @@ def _measurement(
     session = load()
     parameter_bytes, peak_bytes = session.parameter_bytes, session.peak_bytes()
     if one_session:
-        times = time_runs(session.example_run(), probe, session.cpu_time_ns, is_warm=True)
+        times = time_runs(session.example_run(), probe, session.model.cpu_time_ns, is_warm=True)
     else:
         del session  # its memory would be in the way of the sessions that are timed
         times = _time(load, probe)
@@ -243,7 +218,7 @@ def _measurement(
 def _time(load: Callable[[], OpenModel], probe: SpeedProbe) -> RunTimes:
     def attempt() -> RunTimes:
         session = load()
-        return time_runs(session.example_run(), probe, session.cpu_time_ns)
+        return time_runs(session.example_run(), probe, session.model.cpu_time_ns)
 
     return shortest_attempt(attempt)
 
@@ -255,10 +230,12 @@ def shortest_attempt(attempt: Callable[[], RunTimes]) -> RunTimes:
     of a session. Long runs have one attempt, unless other processes had the cores.
     """
     attempts = [attempt()]
-    while len(attempts) < N_ATTEMPTS and (attempts[-1].busy or sum(times.total_ns for times in attempts) < MAX_NS):
+    total_ns = attempts[0].wall_ns * attempts[0].n_runs
+    while len(attempts) < N_ATTEMPTS and (attempts[-1].busy or total_ns < MAX_NS):
         if attempts[-1].busy:
             sleep(PAUSE_S)
         attempts.append(attempt())
+        total_ns += attempts[-1].wall_ns * attempts[-1].n_runs
     return min(attempts, key=lambda times: times.core_ns)
 
 

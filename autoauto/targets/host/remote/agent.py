@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from autoauto.processes.channel import Channel
 from autoauto.targets.host.memory_budget import ENVIRONMENT
-from autoauto.targets.host.processes import Failed, Workers
+from autoauto.targets.host.processes import Failed, Workers, waiter_of
 from autoauto.targets.host.transport.shared_memory import Ring, SubModelFile
 from autoauto.targets.host.transport.tcp import CONTROL, Gate, TcpReader, TcpWriter, channel_key, dial
 
@@ -52,7 +52,6 @@ class Agent:
     (`RemoteMachine.ask`), and gets what the method returns, unless that is None.
 
     Attributes:
-        workers: the workers that it started.
         running: the number of every worker that may send more, by the descriptor of its channel.
     """
 
@@ -66,10 +65,7 @@ class Agent:
         """Write the file with a number, which is made if there is none, or append to it."""
         if number not in self._objects:
             self._objects[number] = SubModelFile()
-        if is_first:
-            self._objects[number].write(content)
-        else:
-            self._objects[number].append(content)
+        self._objects[number].write(content, is_first=is_first)
 
     def open_ring(self, number: int, n_slots: int, slot_bytes: int) -> None:
         """Make a ring between two processes of this machine."""
@@ -133,37 +129,28 @@ def agent(channel: Channel, host: str, token: bytes) -> None:
         except EOFError:
             pass
         except BaseException as error:  # noqa: BLE001 (the process that asked raises it)
-            control.send(failure_of(error))
+            cause = error.__cause__  # of a worker's failure, its traceback
+            text = str(cause) if cause is not None else "".join(traceback.format_exception(error))
+            control.send(Failed(error, text))
             threading.Event().wait()  # until that process has read it, and closes the connection
 
 
 def _serve(control: Channel, agent: Agent) -> None:
-    ready = agent.workers.waiter()
+    ready = waiter_of([agent.workers])
     while True:
         for descriptor in ready([control.fileno(), *agent.running]):
             if descriptor in agent.running:
-                _hand_on(descriptor, control, agent)
+                number = agent.running[descriptor]
+                try:
+                    for message in agent.workers.arrived(number):
+                        control.send(FromWorker(number, message))
+                except EOFError:  # if it did not end well, the next wait raises why
+                    del agent.running[descriptor]
         while control.poll():
             method, args = control.recv()
             answer = method(agent, *args)
             if answer is not None:
                 control.send(answer)
-
-
-def _hand_on(descriptor: int, control: Channel, agent: Agent) -> None:
-    """Send the messages of a worker to the process that dialled."""
-    number = agent.running[descriptor]
-    try:
-        for message in agent.workers.arrived(number):
-            control.send(FromWorker(number, message))
-    except EOFError:  # if it did not end well, the next wait raises why
-        del agent.running[descriptor]
-
-
-def failure_of(error: BaseException) -> Failed:
-    """An exception with its traceback, or with that of the worker that raised it."""
-    cause = error.__cause__
-    return Failed(error, str(cause) if cause is not None else "".join(traceback.format_exception(error)))
 
 
 def _end_with(descriptor: int) -> None:

@@ -33,14 +33,7 @@ _agents: list[ChildProcess] = []  # in a Dask worker: the agents that it has sta
 
 
 class Facts(NamedTuple):
-    """Facts about the machine of a worker.
-
-    Attributes:
-        software: versions of autoauto and of the installed runtimes.
-        cpu_model: the model of the CPU.
-        cores: as `autoauto.targets.host.machine.cores`.
-        memory_bytes: of the whole machine.
-    """
+    """Facts about the machine of a worker."""
 
     software: str
     cpu_model: str
@@ -104,9 +97,22 @@ class DaskMachines:
             BadInput: the scheduler is gone.
         """
         token = new_token()
+        with self._client() as client:
+            # A worker that was started again has the same name at another address.
+            now = {worker.name: worker for worker in _in_order(client)}
+            futures = {}
+            for number in sorted(numbers):
+                worker = now.get(self.machines[number].worker.name)
+                if worker is None:
+                    raise WorkerLost(f"{self._name(number)} is lost: its Dask worker has ended")
+                # It waits for all devices of the worker, hence until no task of others measures there.
+                futures[number] = client.submit(
+                    start_agent, token, workers=[worker.address], resources={DEVICE: worker.n_devices}, pure=False
+                )
+            addresses = {number: _result(future, self._name(number)) for number, future in futures.items()}
         with ExitStack() as stack:
             opened = {}
-            for number, address in self._start_agents(sorted(numbers), token).items():
+            for number, address in addresses.items():
                 opened[number] = stack.enter_context(RemoteMachine(self._name(number), address, token))
             yield opened
 
@@ -115,21 +121,6 @@ class DaskMachines:
         """The first machine alone, as `open`."""
         with self.open([0]) as opened:
             yield opened[0]
-
-    def _start_agents(self, numbers: Collection[int], token: bytes) -> dict[int, tuple[str, int]]:
-        with self._client() as client:
-            # A worker that was started again has the same name at another address.
-            now = {worker.name: worker for worker in _in_order(client)}
-            futures = {}
-            for number in numbers:
-                worker = now.get(self.machines[number].worker.name)
-                if worker is None:
-                    raise WorkerLost(f"{self._name(number)} is lost: its Dask worker has ended")
-                # It waits for all devices of the worker, hence until no task of others measures there.
-                futures[number] = client.submit(
-                    start_agent, token, workers=[worker.address], resources={DEVICE: worker.n_devices}, pure=False
-                )
-            return {number: _result(future, self._name(number)) for number, future in futures.items()}
 
     def _name(self, number: int) -> str:
         return f"machine {number} ({self.machines[number].worker.name})"
@@ -149,11 +140,7 @@ class DaskMachines:
 
 
 def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
-    """Refuse machines that make no cluster.
-
-    Raises:
-        BadInput: there are none, they differ from each other or in software from this one, or have too few cores.
-    """
+    """Refuse machines that make no cluster."""
     if not machines:
         raise BadInput(
             f"no Dask worker at {address} has devices; start one on every machine: dask worker --resources {DEVICE}=N"
@@ -177,22 +164,16 @@ def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
 
 
 @cache
-def machines_of(address: str) -> DaskMachines:
-    """The machines of a scheduler, whose workers this process asks once."""
-    return DaskMachines(address)
+def machines_of(address: str | None) -> DaskMachines | None:
+    """The machines of a scheduler, whose workers this process asks once; None without an address."""
+    return DaskMachines(address) if address is not None else None
 
 
 def _in_order(client: Any) -> list[DaskWorker]:
-    """The workers with devices, by name."""
     return sorted(worker for worker in workers_of(client) if worker.n_devices)
 
 
 def _result(future: Any, name: str) -> Any:
-    """The result of a task.
-
-    Raises:
-        WorkerLost: there is none in time, or the worker failed.
-    """
     try:
         return future.result(timeout=START_S)
     except TimeoutError as error:
@@ -214,11 +195,7 @@ def facts() -> Facts:
 
 
 def start_agent(token: bytes) -> tuple[str, int]:
-    """In a Dask worker: start an `agent`, and return its address, which is on the network of the worker alone.
-
-    Raises:
-        WorkerLost: it has ended.
-    """
+    """In a Dask worker: start an `agent`, and return its address, which is on the network of the worker alone."""
     from distributed import get_worker
 
     host = urlsplit(get_worker().address).hostname
@@ -256,14 +233,6 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
     Links are measured once and cached, as `host_cluster` does: between two processes of the first machine, from every
     machine to the next, from this process to the first machine, and from the last to this process. What comes from this
     process to all devices of a machine is bounded by what the first machine receives from it.
-
-    Args:
-        machines: of the workers.
-        memory_bytes: memory of one device; its share of the machine's memory when None.
-
-    Raises:
-        BadInput: the memory does not suffice for the devices.
-        WorkerLost: a worker has ended.
     """
     n_machines = len(machines.machines)
     n_each = min(served.worker.n_devices for served in machines.machines)
@@ -288,11 +257,7 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
 
 
 def check_served(cluster: Cluster, machines: Sequence[ServedMachine]) -> None:
-    """Refuse a cluster that the workers cannot serve.
-
-    Raises:
-        BadInput: it has more machines than there are workers, or a machine more devices than its worker.
-    """
+    """Refuse a cluster that the workers cannot serve."""
     n_machines = -(-len(cluster) // cluster.machine_size)
     if n_machines > len(machines):
         raise BadInput(

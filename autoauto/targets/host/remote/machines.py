@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, ExitStack
 from itertools import count
 from time import perf_counter_ns
-from typing import Any, NoReturn, Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 from autoauto.processes.channel import BadMessage, Channel
 from autoauto.records.errors import WorkerLost
@@ -33,11 +33,7 @@ from autoauto.targets.host.transport.tcp import (
 
 
 class Pump:
-    """Hands messages on until the end of the stream; one of both ends is `connection`.
-
-    Attributes:
-        lost_fd: readable when the connection was lost.
-    """
+    """Hands messages on until the end of the stream; one of both ends is `connection`."""
 
     def __init__(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter) -> None:
         self._reader, self._writer, self._connection = reader, writer, connection
@@ -167,16 +163,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
     """Another machine, on which an agent waits to be dialled; all its processes end with the context.
 
     Attributes:
-        name: how messages call it.
         clock_offset_ns: by the quickest of some round trips, so right up to half the time of that trip.
-
-    Args:
-        name: see above.
-        address: of the agent's gate.
-        token: of the run.
-
-    Raises:
-        WorkerLost: the agent does not answer.
     """
 
     def __init__(self, name: str, address: tuple[str, int], token: bytes) -> None:
@@ -185,7 +172,7 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         self._answers: deque[Any] = deque()
         self._messages: defaultdict[int, deque[Any]] = defaultdict(deque)
         self._n_workers = 0
-        self._pumps: list[tuple[Pump, Ring]] = []
+        self.pumps: list[tuple[Pump, Ring]] = []
         self.clock_offset_ns = self._clock_offset_ns()
 
     @property
@@ -212,13 +199,17 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
     @property
     def watched(self) -> list[int]:
         """Implements `WorkerGroup`."""
-        return [self._control.fileno(), *(pump.lost_fd for pump, _ in self._pumps)]
+        return [self._control.fileno(), *(pump.lost_fd for pump, _ in self.pumps)]
 
     def check(self, events: Collection[int]) -> None:
         """Implements `WorkerGroup`."""
         if self._control.fileno() in events:
-            self._read_arrived()
-        for pump, _ in self._pumps:
+            try:
+                while self._control.poll():
+                    self._read()
+            except (OSError, BadMessage) as error:
+                raise self._loss() from error
+        for pump, _ in self.pumps:
             pump.check()
 
     def file(self, content: bytes) -> RemoteFile:
@@ -229,37 +220,22 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def ring(self, n_slots: int, slot_bytes: int) -> RemoteEnd:
         """A ring in shared memory there."""
-        number = next(_numbers)
-        self.ask(Agent.open_ring, number, n_slots, slot_bytes)
-        return RemoteEnd(number)
+        return self.opened(next(_numbers), Agent.open_ring, n_slots, slot_bytes)
 
-    def reader(self, number: int, n_slots: int, slot_bytes: int) -> RemoteEnd:
-        """The reading end of a connection, which waits for the writing end."""
-        self.ask(Agent.open_reader, number, n_slots, slot_bytes)
+    def opened(self, number: int, method: Callable[[Agent, int, *Arguments], None], *args: *Arguments) -> RemoteEnd:
+        """An object there with a number, which the agent opens by a method of its own."""
+        self.ask(method, number, *args)
         return RemoteEnd(number)
-
-    def writer(self, number: int, slot_bytes: int, to: RemoteMachine | None = None) -> RemoteEnd:
-        """The writing end of a connection to another machine; by default it waits for this process to dial."""
-        self.ask(Agent.open_writer, number, slot_bytes, None if to is None else to.address)
-        return RemoteEnd(number)
-
-    def pump(self, reader: MessageReader, writer: MessageWriter, connection: TcpReader | TcpWriter, ring: Ring) -> None:
-        """Hand messages on between a ring of this process and the machine."""
-        self._pumps.append((Pump(reader, writer, connection), ring))
 
     def ask(self, method: Callable[[Agent, *Arguments], object], *args: *Arguments) -> None:
-        """Have the agent call a method of its own; does not wait until it has.
-
-        Raises:
-            WorkerLost, Exception: the agent has ended, or the exception that ended it.
-        """
+        """Have the agent call a method of its own; does not wait until it has."""
         try:
             self._control.send((method, args))
         except OSError:
-            self._raise_failure()
+            while True:  # until the exception that the agent sent before it ended, or WorkerLost
+                self._read()
 
     def _read(self) -> None:
-        """Wait for a message of the agent."""
         try:
             message = checked(self._control.recv())
         except (EOFError, OSError) as error:
@@ -270,18 +246,6 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
             self._messages[message.worker].append(message.message)
         else:
             self._answers.append(message)
-
-    def _read_arrived(self) -> None:
-        try:
-            while self._control.poll():
-                self._read()
-        except (OSError, BadMessage) as error:
-            raise self._loss() from error
-
-    def _raise_failure(self) -> NoReturn:
-        """Raise the exception that the agent sent before it ended, or WorkerLost."""
-        while True:
-            self._read()
 
     def _loss(self) -> WorkerLost:
         return WorkerLost(f"{self.name} is lost: its Dask worker has ended, or its network")
@@ -300,10 +264,10 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
 
     def __exit__(self, *_: object) -> None:
         self._control.close()
-        for pump, ring in self._pumps:
+        for pump, ring in self.pumps:
             pump.close()
             ring.close()
-        self._pumps.clear()
+        self.pumps.clear()
 
 
 def connect(sender: ProcessHost, receiver: ProcessHost, n_slots: int, slot_bytes: int) -> tuple[Any, Any]:
@@ -317,17 +281,17 @@ def connect(sender: ProcessHost, receiver: ProcessHost, n_slots: int, slot_bytes
         ring = sender.ring(n_slots, slot_bytes)
         return ring, ring
     if isinstance(sender, RemoteMachine) and isinstance(receiver, RemoteMachine):
-        reader = receiver.reader(number, n_slots, slot_bytes)
-        return sender.writer(number, slot_bytes, to=receiver), reader
+        reader = receiver.opened(number, Agent.open_reader, n_slots, slot_bytes)
+        return sender.opened(number, Agent.open_writer, slot_bytes, receiver.address), reader
     own = Ring.create(n_slots, slot_bytes)
     if isinstance(receiver, RemoteMachine):
-        reader = receiver.reader(number, n_slots, slot_bytes)
+        reader = receiver.opened(number, Agent.open_reader, n_slots, slot_bytes)
         to = TcpWriter(dial(receiver.address, receiver.token, number), slot_bytes)
-        receiver.pump(own, to, to, own)
+        receiver.pumps.append((Pump(own, to, to), own))
         return own, reader
     assert isinstance(sender, RemoteMachine)
-    writer = sender.writer(number, slot_bytes)
+    writer = sender.opened(number, Agent.open_writer, slot_bytes, None)
     back = TcpReader(dial(sender.address, sender.token, number), slot_bytes)
     back.grant(n_slots)
-    sender.pump(back, own, back, own)
+    sender.pumps.append((Pump(back, own, back), own))
     return writer, own

@@ -14,6 +14,7 @@ The other samples differ as much as a model may take: larger numbers, other ids,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -47,30 +48,16 @@ class BatchTensor(NamedTuple):
 
 
 class Variation:
-    """A micro-batch and other samples for its positions; runs are numbered as at the top of this file.
+    """A micro-batch and other samples for its positions; runs are numbered as at the top of this file."""
 
-    Args:
-        outputs: the outputs of the model.
-        batch_size: samples of the micro-batch.
-        axes: the axis of samples of every input, by name.
-        samples, others: the inputs of the micro-batch, and the other samples for its positions.
-        precision: the format in which the model computes.
-    """
-
-    def __init__(
-        self,
-        outputs: Sequence[BatchTensor],
-        batch_size: int,
-        axes: Mapping[str, int | None],
-        samples: Batch,
-        others: Batch,
-        precision: Precision,
-    ) -> None:
-        self._outputs, self._batch_size, self._axes = outputs, batch_size, axes
-        self._samples, self._others, self._precision = samples, others, precision
+    def __init__(self, probe: SampleProbe, samples: Batch, others: Batch) -> None:
+        self._outputs, self._batch_size, self._precision = probe.outputs, probe.batch_size, probe.precision
+        self._axes = {each.name: each.axis for each in probe.inputs}
+        self._samples, self._others = samples, others
         self._first: dict[str, Array] = {}
         self._noise: dict[str, float] = {}
-        self.n_runs = 3 + 2 * (batch_size - 1).bit_length()
+        self.n_runs = 3 + 2 * (probe.batch_size - 1).bit_length()
+        self._shift = probe.batch_size // 2
 
     def batch(self, number: int) -> dict[str, Array]:
         """The inputs of a run."""
@@ -85,10 +72,6 @@ class Variation:
             return np.roll(array, self._shift * length, axis)
         stays = _along(np.repeat(self._stays(number), length), axis, array.ndim)
         return np.where(stays, array, self._others[name])
-
-    @property
-    def _shift(self) -> int:
-        return self._batch_size // 2
 
     def _stays(self, number: int) -> Array:
         """True for samples that a run leaves in their positions: those with, or without, one bit of their number."""
@@ -120,7 +103,6 @@ class Variation:
         return difference > max(limit, NOISE_FACTOR * self._noise[tensor.name])
 
     def _rows(self, tensor: BatchTensor, outputs: Batch) -> Array:
-        """An output with a row for every sample."""
         assert tensor.axis is not None
         return np.moveaxis(outputs[tensor.name], tensor.axis, 0).reshape(self._batch_size, -1)
 
@@ -137,26 +119,20 @@ def _difference(rows: Array, first: Array) -> float:
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0) / (largest or 1.0))
 
 
+@dataclass(frozen=True, slots=True)
 class SampleProbe:
     """The inputs with which a model shows whether samples of a micro-batch depend on each other.
 
-    Args:
+    Attributes:
         inputs, outputs: of the model at the batch size; every one has an axis of samples.
-        batch_size: samples of a micro-batch.
-        precision: in which the model computes.
         given: inputs of a micro-batch that the model takes, if there are any.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[BatchTensor],
-        outputs: Sequence[BatchTensor],
-        batch_size: int,
-        precision: Precision = Precision.FP32,
-        given: Batch | None = None,
-    ) -> None:
-        self.inputs, self.outputs, self.batch_size = inputs, outputs, batch_size
-        self._precision, self._given = precision, given
+    inputs: Sequence[BatchTensor]
+    outputs: Sequence[BatchTensor]
+    batch_size: int
+    precision: Precision = Precision.FP32
+    given: Batch | None = None
 
     def variations(self) -> Iterator[Variation]:
         """Variations to try one after the other until the model takes one; each differs less from its samples."""
@@ -166,14 +142,13 @@ class SampleProbe:
             {each.name: self._varied(each, rng, lengths.get(each.name)) for each in self.inputs},
             {each.name: self._floats_varied(each, rng, lengths.get(each.name)) for each in self.inputs},
         ]
-        if self._given:
-            pairs.append({each.name: _rolled(self._given[each.name], each.axis) for each in self.inputs})
-        axes = {each.name: each.axis for each in self.inputs}
+        if self.given:
+            pairs.append({each.name: _rolled(self.given[each.name], each.axis) for each in self.inputs})
         for pair in pairs:
             samples = {name: first for name, (first, _) in pair.items()}
             others = {name: second for name, (_, second) in pair.items()}
             if any(not np.array_equal(samples[name], others[name]) for name in samples):
-                yield Variation(self.outputs, self.batch_size, axes, samples, others, self._precision)
+                yield Variation(self, samples, others)
 
     def _varied(self, tensor: BatchTensor, rng: np.random.Generator, length: int | None) -> tuple[Array, Array]:
         """The samples and the others of an input: noise and larger noise for floats and bytes.
@@ -188,7 +163,9 @@ class SampleProbe:
             low = 0 if kind == "u" else -16
             small = rng.integers(low, 16, shape).astype(tensor.dtype)
             return small, rng.integers(8 * low, 8 * 16, shape).astype(tensor.dtype)
-        odd = self._odd(tensor)
+        assert tensor.axis is not None
+        numbers = np.repeat(np.arange(self.batch_size), shape[tensor.axis] // self.batch_size)
+        odd = _along(numbers % 2 == 1, tensor.axis, len(shape))
         if length is not None:
             short, long = np.full(shape, max(1, length // 2)), np.full(shape, length)
         elif kind == "b" or tensor.name.lower().endswith("mask"):
@@ -198,12 +175,6 @@ class SampleProbe:
         else:
             short, long = np.zeros(shape, np.int64), np.ones(shape, np.int64)
         return np.where(odd, long, short).astype(tensor.dtype), np.where(odd, short, long).astype(tensor.dtype)
-
-    def _odd(self, tensor: BatchTensor) -> Array:
-        """True along the axis of samples for samples with odd numbers."""
-        assert tensor.axis is not None
-        length = tensor.shape[tensor.axis] // self.batch_size
-        return _along(np.repeat(np.arange(self.batch_size) % 2 == 1, length), tensor.axis, len(tensor.shape))
 
     def _floats_varied(self, tensor: BatchTensor, rng: np.random.Generator, length: int | None) -> tuple[Array, Array]:
         """Noise and larger noise; all else as a stage warms up with it."""
@@ -238,7 +209,6 @@ def dependence(probe: SampleProbe, run: Callable[[dict[str, Array]], Batch]) -> 
     """Why samples of a micro-batch depend on each other, in a few words; None if they do not.
 
     Args:
-        probe: the variations to run.
         run: computes the outputs of several micro-batches, joined along the axes of samples.
     """
     for variation in probe.variations():
@@ -264,22 +234,17 @@ def _changed_in(probe: SampleProbe, variation: Variation, run: Callable[[dict[st
     for start in range(0, variation.n_runs, n_together):
         numbers = range(start, min(start + n_together, variation.n_runs))
         batches = [variation.batch(number) for number in numbers]
-        outputs = run({each.name: _joined(each, batches) for each in probe.inputs})
+        joined = {}
+        for name, _, _, axis in probe.inputs:
+            assert axis is not None
+            joined[name] = np.concatenate([batch[name] for batch in batches], axis)
+        outputs = run(joined)
+        parts = {}
+        for name, shape, _, axis in probe.outputs:
+            assert axis is not None
+            parts[name] = np.split(outputs[name], outputs[name].shape[axis] // shape[axis], axis)
         for index, number in enumerate(numbers):
-            part = {each.name: _part(each, outputs[each.name], index) for each in probe.outputs}
-            name = variation.changed(number, part)
-            if name is not None:
-                return reason_of(name)
+            changed = variation.changed(number, {name: each[index] for name, each in parts.items()})
+            if changed is not None:
+                return reason_of(changed)
     return None
-
-
-def _joined(tensor: BatchTensor, batches: Sequence[Batch]) -> Array:
-    assert tensor.axis is not None
-    return np.concatenate([batch[tensor.name] for batch in batches], tensor.axis)
-
-
-def _part(tensor: BatchTensor, array: Array, index: int) -> Array:
-    """The output of one of several micro-batches."""
-    assert tensor.axis is not None
-    length = tensor.shape[tensor.axis]
-    return np.split(array, array.shape[tensor.axis] // length, tensor.axis)[index]

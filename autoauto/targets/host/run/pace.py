@@ -50,15 +50,10 @@ class SteadyPace:
     of large models take seconds, and are measured as well.
 
     Args:
-        n_pipelines, n_devices: pipelines side by side, and the devices of each.
         worth_per_s: the lower end of the best throughput so far, in micro-batches/s of all pipelines; 0 without one.
 
     Attributes:
-        is_steady: whether no more inputs are needed.
         is_beaten: whether no more are needed because the throughput lies below `worth_per_s`.
-
-    Raises:
-        BadInput: `AUTOAUTO_RUN_S` is not a number of seconds.
     """
 
     def __init__(self, n_pipelines: int, n_devices: int, worth_per_s: float = 0.0) -> None:
@@ -123,7 +118,6 @@ class SteadyPace:
         return 1.0 / (mean_s * (1.0 - error)) < self._worth_per_s
 
     def _of_all_ns(self) -> list[int]:
-        """The times at which micro-batches left any pipeline."""
         return sorted(time_ns for times_ns in self._output_times_ns for time_ns in times_ns)
 
 

@@ -23,7 +23,9 @@ end over all its rings. One that meets an end where its next micro-batch would b
 
 Between processes of two machines a connection takes the place of the ring (`autoauto/targets/host/remote/machines.py`).
 
-`cut_in_parts` cuts out a sub-model that computes a micro-batch in equal parts at the same time, one part per stream.
+Where the only pipeline is one process, a caller that has an event loop waits for it itself, without a thread between:
+
+    whoever waits ── ring ──▶ stage ── ring ──▶ whoever waits          (`ProcessExchange`)
 """
 
 from __future__ import annotations
@@ -43,7 +45,6 @@ from autoauto.records.units import Array
 from autoauto.targets.host.measure.session import idle_model
 from autoauto.targets.host.processes import waiter_of
 from autoauto.targets.host.remote.machines import LocalMachine, ProcessHost, connect
-from autoauto.targets.host.run.exchange import ProcessExchange
 from autoauto.targets.host.run.stage import StageReady, StageResources, StageSpans, StageTask, serve
 from autoauto.targets.host.transport.messages import FailedMessage, readable
 from autoauto.targets.host.transport.shared_memory import (
@@ -57,7 +58,7 @@ from autoauto.targets.host.transport.shared_memory import (
 
 
 def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_size: int, n_parts: int) -> SubModel:
-    """Cut out `layers` for a part of a micro-batch; its inputs and outputs are those of the whole micro-batch.
+    """Cut out `layers` for a part of a micro-batch, one for each stream; inputs and outputs are those of the whole.
 
     Raises:
         BadInput: the samples do not lie one behind the other in an input, or in every output.
@@ -66,46 +67,72 @@ def cut_in_parts(source: Source, graph: LayerGraph, layers: LayerRange, batch_si
     if n_parts == 1:
         return whole
     part = source.cut(graph, layers, batch_size // n_parts)
-    for port, own in zip(whole.inputs, part.inputs, strict=True):
-        # An input without samples, such as a table, is the same for all parts.
-        if port != own and not _is_of_parts(port, own, n_parts):
-            raise _not_in_parts(port)
-    for port, own in zip(whole.outputs, part.outputs, strict=True):
-        if not _is_of_parts(port, own, n_parts):
-            raise _not_in_parts(port)
+    pairs = zip((*whole.inputs, *whole.outputs), (*part.inputs, *part.outputs), strict=True)
+    for index, (port, own) in enumerate(pairs):
+        if port == own and index < len(whole.inputs):
+            continue  # an input without samples, such as a table, is the same for all parts
+        # Else a tensor is the concatenation of the tensors of its parts.
+        is_in_parts = bool(own.shape) and port.shape == (n_parts * own.shape[0], *own.shape[1:])
+        if port.data_dependent or not is_in_parts:
+            shape = "lengths that depend on data" if port.data_dependent else f"the shape {list(port.shape)}"
+            raise BadInput(
+                f"streams need the batch as the first axis of every tensor, {port.name} has {shape}; try --streams 1"
+            )
     return replace(whole, content=part.content)
-
-
-def _not_in_parts(port: Port) -> BadInput:
-    shape = "lengths that depend on data" if port.data_dependent else f"the shape {list(port.shape)}"
-    return BadInput(
-        f"streams need the batch as the first axis of every tensor, {port.name} has {shape}; try --streams 1"
-    )
-
-
-def _is_of_parts(port: Port, part: Port, n_parts: int) -> bool:
-    """True if a tensor is the concatenation of the tensors of its parts."""
-    return bool(part.shape) and not port.data_dependent and port.shape == (n_parts * part.shape[0], *part.shape[1:])
 
 
 N_SLOTS = 3
 """Slots of a ring: one is read, one is written, and one evens out the variation of the stages' times."""
 
 Batch = Mapping[str, Array]
-"""Tensors of one micro-batch by name."""
+
+
+class ProcessExchange:
+    """Sends micro-batches to the only process and receives its outputs, in order.
+
+    Attributes:
+        capacity: micro-batches that may be in flight, without a wait for a free slot. A process releases the slot of
+            its inputs after it has sent the outputs, so one slot is left for that.
+    """
+
+    def __init__(self, inputs: Ring, outputs: Ring, received: Sequence[Port], sent: Sequence[Port]) -> None:
+        self._inputs, self._outputs = inputs, outputs
+        self._received, self._sent = received, sent
+        self._input_bytes = message_bytes(received)
+        self.capacity = inputs.n_slots - 1
+        self.n_bytes = self._input_bytes + message_bytes(sent)
+        self.filled_fd = outputs.filled_fd
+
+    def send(self, write: Callable[[Batch], None]) -> None:
+        """Send a micro-batch, whose inputs `write` writes into arrays."""
+        write(writable(self._inputs.reserve(), self._received))
+        self._inputs.commit(self._input_bytes)
+
+    def receive(self, take: Callable[[Batch], None]) -> str | None:
+        """Wait for the next outputs, and have `take` read them; the arrays are valid until it returns.
+
+        Returns:
+            The reason for which the model refuses the micro-batch, then without outputs; None where it does not.
+        """
+        reason = None
+        try:
+            message = self._outputs.peek()
+        except FailedMessage as failure:
+            reason = str(failure)
+        else:
+            assert message is not None  # nothing ends the stream
+            take(arrays(message, self._sent))
+        self._outputs.release()
+        return reason
 
 
 class Pipelines(AbstractContextManager["Pipelines"]):
     """Equal pipelines side by side, loaded and warm within the context.
 
     Args:
-        graph, source: the model.
         stages: the layers of every stage, from the first layer to the last.
-        batch_size: samples of a micro-batch.
         resources: what every process of every pipeline may use, by pipeline and process, those of stage 0 first.
-        n_replicas: the processes of every stage; by default one each.
         machines: where every process of every pipeline is, as `resources`; by default all are on this machine.
-        serves: as in `StageTask`.
         given: inputs of the model on which stages warm up that read them; by default these are made up, as those from
             other stages are.
 
@@ -163,7 +190,6 @@ class Pipelines(AbstractContextManager["Pipelines"]):
     def _start(
         self, pipeline: int, machines: Sequence[ProcessHost], resources: Sequence[StageResources], files: _Files
     ) -> None:
-        """Start the processes of a pipeline, and connect them."""
         # The rows of processes that exchange messages: this process, those of every stage, and this process again.
         rows: list[Sequence[ProcessHost]] = [[self._here]]
         first = 0
@@ -230,7 +256,6 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         are on another machine.
 
         Args:
-            batches, take: see above.
             refuse: for pipelines that serve: called with the number of a micro-batch that the model refuses and the
                 reason, instead of `take`.
             arrivals_fd: readable while `batches` has a micro-batch or has ended; by default it always has.
@@ -334,7 +359,6 @@ class Pipelines(AbstractContextManager["Pipelines"]):
         )
 
     def _receive_from_all(self) -> tuple[tuple[Any, ...], ...]:
-        """The next message of every worker, in the order of `resources`."""
         messages = []
         for started in self._started:
             messages.append(tuple(machine.workers.receive(worker) for machine, worker in started))
@@ -345,10 +369,6 @@ class _Channels:
     """The channels from the processes of one stage to the processes of the next.
 
     The channels of a process are in the order in which its micro-batches use them.
-
-    Args:
-        senders, receivers: the machine of every process of the two stages.
-        slot_bytes: maximum length of a message.
     """
 
     def __init__(self, senders: Sequence[ProcessHost], receivers: Sequence[ProcessHost], slot_bytes: int) -> None:
@@ -359,11 +379,9 @@ class _Channels:
             self._channels[sender, receiver] = connect(senders[sender], receivers[receiver], N_SLOTS, slot_bytes)
 
     def sent_by(self, process: int) -> tuple[Any, ...]:
-        """The ends into which a process writes."""
         return tuple(writer for (sender, _), (writer, _) in self._channels.items() if sender == process)
 
     def received_by(self, process: int) -> tuple[Any, ...]:
-        """The ends from which a process reads."""
         return tuple(reader for (_, receiver), (_, reader) in self._channels.items() if receiver == process)
 
 

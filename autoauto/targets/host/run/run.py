@@ -1,13 +1,9 @@
-"""Plans measured on real processes: `OpenPlan` runs one until its pace is steady, or slower than another plan.
-
-`OpenPlans` holds the plans that stay loaded, because a search soon measures them again. `reference_outputs` computes
-the outputs of a model in fp32, and `output_error` is how far others differ from them.
-"""
+"""Plans measured on real processes: `OpenPlan` runs one until its pace is steady, or slower than another plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -25,7 +21,7 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
-from autoauto.records.units import Array, relative_error
+from autoauto.records.units import Array
 from autoauto.targets.host.devices import ALIKE, HostDevices
 from autoauto.targets.host.machine import CLOCK_HZ, cores, cores_of
 from autoauto.targets.host.measure.examples import examples
@@ -54,9 +50,6 @@ def repeat_until_undisturbed(
 
     Args:
         attempt: runs once. Its argument is the micro-batches/s below which the run may end early; 0 for never.
-        n_attempts: maximum number of runs.
-        best: the interval of the best throughput so far; None without one.
-        batch_size: samples of a micro-batch.
     """
     start_ns = monotonic_ns()
     worth_per_s = 0.0 if best is None else best.low_per_s / batch_size
@@ -75,18 +68,9 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
     """A plan in pipelines side by side, loaded and warm within the context; it may be measured several times.
 
     Args:
-        source, graph: the model.
         plan: the stages of a pipeline, and its devices; without a placement pipelines are packed.
         cluster: the devices; a stage may use its device's memory.
         options: batch size, and the session, whose cores of a device are its threads.
-        replicas: number of pipelines.
-        machines: the machines of the cluster; by default all devices are on this machine.
-        devices: the cores or GPUs that the devices are.
-        samples: the inputs; by default they are made up.
-
-    Raises:
-        WorkerLost: a process, or another machine, has ended.
-        OutOfMemory: a stage exceeds its budget.
     """
 
     def __init__(
@@ -158,13 +142,7 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         """Run the plan with the same inputs again and again until its pace is steady.
 
         Args:
-            plan: the plan of this object, or an equal one with other costs.
             keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
-            worth_per_s: as in `SteadyPace`.
-
-        Raises:
-            OutOfMemory: an allocation of a stage failed.
-            WorkerLost: a process was killed.
         """
         pace = SteadyPace(len(self._resources), plan.n_devices, worth_per_s)
 
@@ -202,12 +180,7 @@ def inputs_of(source: Source, graph: LayerGraph, batch_size: int, samples: Input
 
 
 def timeline_of(processes: Sequence[StageSpans], n_replicas: Sequence[int]) -> Timeline:
-    """The timeline of one pipeline, from the first action on; 1 cycle = 1 ns.
-
-    Args:
-        processes: the times of every process, stage after stage.
-        n_replicas: the number of processes of every stage.
-    """
+    """The timeline of one pipeline, from the first action on; 1 cycle = 1 ns."""
     start = min(int(spans.times[0, 0]) for spans in processes)
     times = [spans.times - start for spans in processes]
     n_micro_batches = sum(map(len, times[: n_replicas[0]]))
@@ -246,9 +219,10 @@ MAX_OPEN = 8
 
 
 class OpenPlans:
-    """The plans that were measured last, still loaded; their processes wait, and end with this object or its process.
+    """The plans that were measured last, still loaded: a search soon measures them again.
 
-    Loaded plans take memory, so all are closed where the machine has less free memory than they hold.
+    Their processes wait, and end with this object or its process. Loaded plans take memory, so all are closed where the
+    machine has less free memory than they hold.
     """
 
     def __init__(self) -> None:
@@ -259,14 +233,8 @@ class OpenPlans:
         """The plan of a key, which `make` makes unless it is open; the plan that was used longest ago makes room.
 
         Args:
-            key: names the plan.
-            make: makes it; it is then loaded.
             may_lack_memory: whether a stage may exceed its budget because of the open plans, as on a GPU, whose memory
                 is the budget; then they are closed, and the plan is loaded once more.
-
-        Raises:
-            OutOfMemory: a stage exceeds its budget.
-            Exception: any other exception of a stage.
         """
         if key in self._plans:
             self._plans[key] = self._plans.pop(key)  # the dictionary is in the order of the last use
@@ -314,37 +282,25 @@ def reference_outputs(
     Raises:
         Unsupported: no runtime runs the model.
     """
-    *others, last = installed_for(gpus=False)
-    for runtime in others:
-        with suppress(Unsupported):
-            return _outputs_by(runtime, source, graph, plan, batch_size, samples)
-    return _outputs_by(last, source, graph, plan, batch_size, samples)  # its refusal is the answer
-
-
-def _outputs_by(
-    runtime: str,
-    source: Source,
-    graph: LayerGraph,
-    plan: Plan,
-    batch_size: int,
-    samples: InputSamples | None,
-) -> Outputs:
     n_cores = len(cores())
-    session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))
-    resources = [StageResources(cores_of(0, n_cores), session, machine_bytes())] * len(plan.stages)
     inputs = inputs_of(source, graph, batch_size, samples)
     stages = [stage.layers for stage in plan.stages]
     outputs: dict[str, Array] = {}
-    with Pipelines(graph, source, stages, batch_size, [resources], given=inputs if samples else None) as pipelines:
-        pipelines.stream(iter([inputs]), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
+    runtimes = installed_for(gpus=False)
+    last = runtimes[-1]
+    for runtime in runtimes:
+        session = SessionOptions(n_cores, SESSIONS[runtime](cores_per_device=n_cores))
+        resources = [StageResources(cores_of(0, n_cores), session, machine_bytes())] * len(stages)
+        try:
+            with Pipelines(graph, source, stages, batch_size, [resources], given=inputs if samples else None) as opened:
+                opened.stream(iter([inputs]), lambda _pipeline, _number, batch: outputs.update(copy_of(batch)))
+            break
+        except Unsupported:
+            if runtime == last:
+                raise  # its refusal is the answer
     return outputs
 
 
 def copy_of(batch: Batch) -> dict[str, Array]:
     """Copies of arrays, which stay when the slot of the ring is used again."""
     return {name: array.copy() for name, array in batch.items()}
-
-
-def output_error(outputs: Outputs, expected: Outputs) -> float:
-    """The largest `relative_error` of all outputs."""
-    return max((relative_error(outputs[name], array) for name, array in expected.items()), default=0.0)

@@ -38,7 +38,6 @@ from autoauto.targets.host.transport.shared_memory import (
 ROWS_PER_BLOCK = 4096
 
 PROBE_INTERVAL_NS = 250_000_000
-"""Time between two probes of the core's speed."""
 
 
 class StageResources(NamedTuple):
@@ -54,16 +53,12 @@ class StageTask:
     """The arguments of a stage's worker.
 
     Attributes:
-        layers: layers of the stage.
         idle: a model that computes next to nothing, which shows the memory of the runtime itself.
-        file: the sub-model of the stage.
         given, given_ports: a message with inputs of the model on which the stage warms up, and its tensors; None where
             the inputs are made up.
-        inputs, outputs: inputs and outputs of the sub-model.
         received, sent: all tensors of an incoming and an outgoing message; tensors carried past the stage are in both.
         receive, send: the channels from the devices of the previous and to those of the next stage, in the order in
             which the micro-batches of this worker use them; after the last the first is next.
-        resources: what the worker may use.
         serves: whether micro-batches come from outside, without an end in sight. Then a micro-batch that the model
             refuses is handed on as a failure, and no times are recorded.
     """
@@ -144,13 +139,13 @@ def serve(connection: Channel, task: StageTask) -> None:
 
 
 def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpans:
-    """Compute all micro-batches of a stream, and send each on."""
     times = SharedRowLog(4)
     compute_ns = 0
     speeds = [1 / probe.factor()]
     probed_ns = perf_counter_ns()
     carried = [port.name for port in task.sent if port not in task.outputs]
-    run = refusals(runtime_named(task.resources.session.runtime), task.layers)(session.run)
+    model = session.model
+    run = refusals(session.runtime, task.layers)(model.run)
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
         if not receive.wait():
             break
@@ -162,11 +157,11 @@ def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpan
         for name in carried:
             outputs[name][...] = inputs[name]
         # Moving tensors to a GPU and back counts as copying, so its time goes from the computation to `copied`.
-        copied = perf_counter_ns() - session.moved_ns()
-        core_start = session.cpu_time_ns()
+        copied = perf_counter_ns() - model.moved_ns()
+        core_start = model.cpu_time_ns()
         run(inputs, outputs)
-        copied += session.moved_ns()
-        compute_ns += session.cpu_time_ns() - core_start
+        copied += model.moved_ns()
+        compute_ns += model.cpu_time_ns() - core_start
         computed = perf_counter_ns()
         send.commit(message_bytes(task.sent))
         receive.release()
@@ -180,11 +175,7 @@ def _stream(session: OpenModel, task: StageTask, probe: SpeedProbe) -> StageSpan
 
 
 def _serve_stream(session: OpenModel, task: StageTask) -> None:
-    """Compute micro-batches without a record of their times, which would grow for ever.
-
-    Raises:
-        Exception: an allocation failed; the reason of any other failure goes on to the end of the pipeline.
-    """
+    """Compute micro-batches without a record of their times, which would grow for ever."""
     carried = [port.name for port in task.sent if port not in task.outputs]
     for receive, send in zip(cycle(task.receive), cycle(task.send), strict=False):
         try:
@@ -194,12 +185,12 @@ def _serve_stream(session: OpenModel, task: StageTask) -> None:
             inputs, outputs = arrays(message, task.received), writable(send.reserve(), task.sent)
             for name in carried:
                 outputs[name][...] = inputs[name]
-            session.run(inputs, outputs)
+            session.model.run(inputs, outputs)
         except FailedMessage as failure:  # of an earlier stage
             send.reserve()
             send.fail(str(failure))
         except Exception as error:
-            if session.is_memory_error(error):
+            if session.runtime.is_memory_error(error):
                 raise
             send.fail(" ".join(str(error).split()))
         else:

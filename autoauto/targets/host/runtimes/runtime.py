@@ -24,8 +24,6 @@ class EffectiveOptions(NamedTuple):
     Attributes:
         device: in the runtime's word.
         precision: in the runtime's word, of its products.
-        n_threads: that compute at the same time.
-        options: of the session, in words.
     """
 
     device: str
@@ -114,17 +112,7 @@ class Runtime(Protocol):
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
-
-        Args:
-            path: of the file.
-            inputs, outputs: of the sub-model.
-            options: how it computes.
-            wanted: what it may keep and take, and what it records.
-
-        Raises:
-            Exception: of the runtime, which does not run the sub-model.
-        """
+        """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs."""
 
     def is_memory_error(self, error: Exception) -> bool:
         """True if an exception of the runtime means that an allocation failed."""

@@ -66,13 +66,7 @@ _NAMES = (("n_ipu", "sessions"), ("cores_per_device", "cores"))
 
 
 class RuntimePackage(NamedTuple):
-    """The package of a runtime.
-
-    Attributes:
-        module: what is imported.
-        requirement: what pip installs.
-        extra: that installs it.
-    """
+    """The package of a runtime."""
 
     module: str
     requirement: str
@@ -107,9 +101,7 @@ class HostSession(Session, ABC):
 
     Attributes:
         runtime: the name of the runtime, and of its folder, whose `runtime.py` has the class `RUNTIME`.
-        package: the Python package of the runtime.
         precisions: the formats that the runtime computes in if the CPU or the GPU has instructions for them.
-        cores_per_device: threads of the session.
         precision: the format of products; tensors between stages have the format of the file.
     """
 

@@ -18,11 +18,7 @@ _LENGTH_BYTES = 8
 
 
 def memory_of(port: Port) -> Port:
-    """A port as its memory is allocated: bytes where lengths depend on data, else itself.
-
-    >>> memory_of(Port("boxes", (100, 3), "int64", data_dependent=True))
-    Port(name='boxes', shape=(2416,), dtype='uint8', data_dependent=False)
-    """
+    """A port as its memory is allocated: bytes where lengths depend on data, else itself."""
     return Port(port.name, (_LENGTH_BYTES * len(port.shape) + port.n_bytes,), "uint8") if port.data_dependent else port
 
 
@@ -31,11 +27,6 @@ def write(memory: Array, port: Port, array: Array) -> None:
 
     Raises:
         ValueError: it has other axes, another type, or more elements than the bound.
-
-    >>> port = Port("boxes", (100, 3), "int64", data_dependent=True)
-    >>> memory = np.zeros(memory_of(port).shape, np.uint8)
-    >>> write(memory, port, np.array([[7, 8, 9]])); read(memory, port).tolist()
-    [[7, 8, 9]]
     """
     if array.ndim != len(port.shape) or array.dtype != port.dtype or array.size > prod(port.shape):
         raise ValueError(

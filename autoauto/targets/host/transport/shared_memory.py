@@ -5,10 +5,8 @@ descriptors without a name (memfd, eventfd). The kernel drops them with the last
 ends, so there is nothing to clean up. A shared mapping does not count under RLIMIT_DATA: a ring lies outside the
 devices, as the buffers of a link do.
 
-Streaming memory is an `ArrayFile`, and a `SubModelFile` is what a stage runs.
-The file of an `ArrayFile` has no name (`tempfile.TemporaryFile`): the kernel removes it with the process that made it,
-however that process ends. A shared mapping of a file does not count under RLIMIT_DATA, so the file is memory outside
-the device; the arrays that `load` returns are memory inside.
+Streaming memory is an `ArrayFile`, and a `SubModelFile` is what a stage runs. Their files have no name either. The file
+of an `ArrayFile` is memory outside the device; the arrays that `load` returns are memory inside.
 
 A message is tensors, one behind the other, in rings, connections and files alike: `writable`, `arrays`, `message_of`.
 """
@@ -49,17 +47,7 @@ _HEAD_BYTES = ALIGNMENT
 
 
 class Ring(MessageWriter, MessageReader):
-    """Both ends of a channel from one writer to one reader; it can be pickled as an argument of a new process.
-
-    Attributes:
-        n_slots: maximum number of messages in the ring.
-
-    >>> ring = Ring.create(n_slots=2, slot_bytes=3)
-    >>> ring.reserve()[:2] = b"ab"; ring.commit(2); ring.finish()
-    >>> bytes(ring.peek()); ring.release(); ring.peek() is None
-    b'ab'
-    True
-    """
+    """Both ends of a channel from one writer to one reader; it can be pickled as an argument of a new process."""
 
     def __init__(self, memory_fd: int, free_fd: int, filled_fd: int, n_slots: int, slot_bytes: int) -> None:
         self.n_slots, self.slot_bytes = n_slots, slot_bytes
@@ -170,13 +158,7 @@ def _stride(slot_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """A buffer of arrays of one shape and type.
-
-    Attributes:
-        layout: name, rows, steps and the size of an entry.
-        shape: shape of an entry.
-        dtype: type of its elements, by NumPy's name.
-    """
+    """A buffer of arrays of one shape and type."""
 
     layout: BufferLayout
     shape: tuple[int, ...]
@@ -211,17 +193,8 @@ class Traffic:
 class ArrayFile(AbstractContextManager["ArrayFile"]):
     """Buffers in a mapped file; entries are copied into private memory and back.
 
-    Attributes:
-        loads, stores: traffic so far.
-        n_bytes: size of the file.
-
     Raises:
         OSError: the disk has no room for the file.
-
-    >>> with ArrayFile([Buffer.of("x", (2,), rows=2, steps=3)]) as memory:
-    ...     memory.store("x", 1, 2, np.float32([5, 7]))
-    ...     memory.load("x", 1, 2), memory.load("x", 0, 0), memory.stores.n_bytes
-    (array([5., 7.], dtype=float32), array([0., 0.], dtype=float32), 8)
     """
 
     def __init__(self, buffers: Iterable[Buffer]) -> None:
@@ -277,14 +250,9 @@ class SubModelFile:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._fd = state["handle"].detach()
 
-    def write(self, content: bytes) -> None:
-        """Replace the content, for every process that has the file."""
-        with open(self.path, "wb") as file:
-            file.write(content)
-
-    def append(self, content: bytes) -> None:
-        """Write behind what is there."""
-        with open(self.path, "ab") as file:
+    def write(self, content: bytes, *, is_first: bool = True) -> None:
+        """Replace the content, for every process that has the file, or write behind what is there."""
+        with open(self.path, "wb" if is_first else "ab") as file:
             file.write(content)
 
     @property
@@ -347,7 +315,6 @@ def arrays_in(file: SubModelFile, ports: Sequence[Port]) -> Mapping[str, Array]:
 
 
 def _offsets(ports: Sequence[Port]) -> list[tuple[int, Port]]:
-    """The start of every tensor in a message, in bytes."""
     offsets, stop = [], 0
     for port in map(memory_of, ports):
         start = -(-stop // ALIGNMENT) * ALIGNMENT

@@ -83,11 +83,9 @@ class _TcpEnd:
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
     def _read(self, n_bytes: int) -> memoryview:
-        """The next bytes, in the slot."""
         view = self.memory[:n_bytes]
         n_read = 0
         while n_read < n_bytes:
@@ -197,9 +195,6 @@ class Gate:
     """Takes the connections of a run on one machine, only from those who prove that they know the secret.
 
     The proof includes the number of the connection. Whoever sends something else, or nothing, is refused.
-
-    Attributes:
-        address: the host and the port.
     """
 
     def __init__(self, host: str, token: bytes) -> None:
@@ -301,11 +296,6 @@ def _proof(token: bytes, *words: bytes) -> bytes:
 
 
 def _received(connection: socket.socket, n_bytes: int) -> bytes:
-    """Receive `n_bytes` bytes, which may come in pieces.
-
-    Raises:
-        ConnectionError: they do not come.
-    """
     arrived = bytearray()
     while len(arrived) < n_bytes:
         if not (words := connection.recv(n_bytes - len(arrived))):

@@ -66,10 +66,10 @@ def test_a_run_reads_its_inputs_and_writes_its_outputs_without_copies(residual_m
     loaded = OpenModel(file, sub_model.inputs, sub_model.outputs, SessionOptions(1, OnnxRuntimeSession()))
     file.close()
     inputs, outputs = {"x": example(sub_model.inputs[0])}, {"y": shared_array(sub_model.outputs[0])}
-    loaded.run(inputs, outputs)
+    loaded.model.run(inputs, outputs)
     np.testing.assert_allclose(outputs["y"], model.outputs(inputs, 2)[0], rtol=1e-5)
     inputs["x"][...] = 0  # the next run reads the same array
-    loaded.run(inputs, outputs)
+    loaded.model.run(inputs, outputs)
     assert not outputs["y"].any()
 
 
@@ -95,7 +95,7 @@ def test_example_inputs_are_the_same_each_time_and_do_not_count_as_private_memor
 
 class Fake(OpenModel):
     def __init__(self) -> None:
-        self._runtime = runtime_named("onnxruntime")
+        self.runtime = runtime_named("onnxruntime")
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("std::bad_alloc"), RuntimeError("Failed to allocate 8")])

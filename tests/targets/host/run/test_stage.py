@@ -13,6 +13,7 @@ from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import data_bytes
 from autoauto.targets.host.run.stage import ROWS_PER_BLOCK, SharedRowLog, StageResources, StageTask, _stream
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
+from autoauto.targets.host.runtimes.registry import runtime_named
 from autoauto.targets.host.transport.shared_memory import ALIGNMENT, Ring, SubModelFile, arrays, message_bytes
 
 PORTS = [
@@ -54,8 +55,8 @@ def test_any_number_of_rows_is_returned_in_order_and_does_not_count_as_private_m
     np.testing.assert_array_equal(rows.array(), np.stack([expected, -expected], axis=1))
 
 
-class MovingSession:
-    """A session whose runs take 2 ms, of which 1 ms moves tensors to a GPU and back."""
+class MovingModel:
+    """A model whose runs take 2 ms, of which 1 ms moves tensors to a GPU and back."""
 
     def __init__(self) -> None:
         self.n_runs = 0
@@ -84,7 +85,8 @@ def test_what_a_run_moves_to_a_gpu_counts_as_copied_not_as_computed() -> None:
     resources, layers = StageResources((0,), SessionOptions(1, OnnxRuntimeSession()), 1), LayerRange(0, 1)
     file = SubModelFile()
     task = StageTask(layers, file, file, (port,), (port,), (port,), (port,), (receive,), (send,), resources)
-    spans = _stream(MovingSession(), task, SimpleNamespace(factor=lambda: 1.0))  # type: ignore[arg-type]
+    session = SimpleNamespace(model=MovingModel(), runtime=runtime_named("onnxruntime"))
+    spans = _stream(session, task, SimpleNamespace(factor=lambda: 1.0))  # type: ignore[arg-type]
     copied, computed, _ = np.diff(spans.times, axis=1).T
     assert copied.min() >= 1_000_000
     assert computed.min() >= 1_000_000

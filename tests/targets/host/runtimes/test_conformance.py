@@ -94,7 +94,7 @@ def outputs_of(sub_model: SubModel, options: SessionOptions, inputs: dict[str, A
     session = OpenModel(file, sub_model.inputs, sub_model.outputs, options)
     file.close()
     outputs = {port.name: shared_array(port) for port in sub_model.outputs}
-    session.run(inputs, outputs)
+    session.model.run(inputs, outputs)
     return outputs
 
 
@@ -189,11 +189,11 @@ def run_with_too_little(connection: Channel, file: SubModelFile, sub_model: SubM
     for spare_bytes in (1 * MIB, 12 * MIB):  # less than a tensor, and less than two
         resource.setrlimit(resource.RLIMIT_DATA, (data_bytes() + spare_bytes, unlimited[1]))
         try:
-            session.run(inputs, outputs)
+            session.model.run(inputs, outputs)
         except Exception as error:  # noqa: BLE001 (runtimes have no common class)
-            failures.append(session.is_memory_error(error))
+            failures.append(session.runtime.is_memory_error(error))
         resource.setrlimit(resource.RLIMIT_DATA, unlimited)
-    session.run(inputs, outputs)
+    session.model.run(inputs, outputs)
     connection.send((failures, float(np.abs(outputs["y"]).sum())))
     connection.recv()
 
@@ -207,7 +207,7 @@ def run_with_a_small_arena(
         try:
             session = OpenModel(file, sub_model.inputs, sub_model.outputs, options, arena=True, limit_bytes=limit_bytes)
             inputs, outputs = session.example_arrays()
-            session.run(inputs, outputs)
+            session.model.run(inputs, outputs)
         except Exception as error:  # noqa: BLE001 (runtimes have no common class)
             failures.append(runtime_named(options.runtime).is_memory_error(error))
     connection.send((failures, float(np.abs(outputs["y"]).sum())))
@@ -272,10 +272,10 @@ def threads_of(connection: Channel, file: SubModelFile, sub_model: SubModel, opt
     os.sched_setaffinity(0, cores_of(0, 1))
     session = OpenModel(file, sub_model.inputs, sub_model.outputs, options, arena=True)
     arrays = session.example_arrays()
-    start = session.cpu_time_ns()
+    start = session.model.cpu_time_ns()
     for _ in range(20):
-        session.run(*arrays)
-    took_ns = session.cpu_time_ns() - start
+        session.model.run(*arrays)
+    took_ns = session.model.cpu_time_ns() - start
     tasks = [int(path.name) for path in Path("/proc/self/task").iterdir()]
     connection.send((took_ns, [sorted(os.sched_getaffinity(task)) for task in tasks]))
     connection.recv()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from io import StringIO
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -47,22 +47,6 @@ _NOT_RECORDABLE = re.compile(
     r"|CUDA failure 90\d: "  # cudaErrorStreamCapture...: a kernel waits for the CPU
 )
 """Messages of the runtime for a model that it cannot record as a CUDA graph."""
-
-
-class DeviceMemory(Protocol):
-    """Memory where a model computes, by addresses there."""
-
-    def allocate(self, n_bytes: int) -> int:
-        """Allocate; returns the address."""
-
-    def free(self, address: int) -> None:
-        """Free what `allocate` returned."""
-
-    def to_gpu(self, address: int, array: Array) -> None:
-        """Copy an array there."""
-
-    def from_gpu(self, array: Array, address: int) -> None:
-        """Copy it back."""
 
 
 class CudaRuntime(Runtime):
@@ -103,11 +87,7 @@ class CudaRuntime(Runtime):
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """It always keeps the memory of a run for the next.
-
-        Raises:
-            BadInput: the package has no provider for CUDA, or the driver does not start.
-        """
+        """It always keeps the memory of a run for the next."""
         onnxruntime.set_default_logger_severity(4)  # what fails is raised
         if _PROVIDER not in onnxruntime.get_available_providers():
             raise BadInput(
@@ -133,11 +113,7 @@ class CudaRuntime(Runtime):
     @contextmanager
     @override
     def exclusively(self, options: SessionOptions) -> Iterator[None]:
-        """A lock on a file, since a GPU does not tell in a container which process holds what.
-
-        Raises:
-            BadInput: the cache folder cannot be written.
-        """
+        """A lock on a file, since a GPU does not tell in a container which process holds what."""
         path = cache_dir() / f"{options.gpu}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,8 +131,8 @@ class CudaRuntime(Runtime):
         """Memory of the GPU that all processes hold, less what they held before this process used it."""
         if not self._gpu:
             return 0
-        memory = cuda_driver().memory()
-        return max(memory.total_bytes - memory.free_bytes - self._others_bytes, 0)
+        free_bytes, total_bytes = cuda_driver().memory()
+        return max(total_bytes - free_bytes - self._others_bytes, 0)
 
     @override
     def rise_bytes(self, run: Callable[[], None]) -> int:
@@ -191,11 +167,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def recordable() -> Iterator[None]:
-    """Say what to try where the runtime cannot record a model as a CUDA graph.
-
-    Raises:
-        BadInput: it cannot.
-    """
+    """Say what to try where the runtime cannot record a model as a CUDA graph."""
     try:
         yield
     except Exception as error:
@@ -244,7 +216,6 @@ def _provider_options(options: SessionOptions, limit_bytes: int | None) -> dict[
 
 
 def _in_words(level: Any, provider_options: Mapping[str, str]) -> str:
-    """The options of a session as one line of text: its graph optimization level and those of the CUDA provider."""
     chosen = [f"{name} {provider_options.get(name)}" for name in (_GRAPH, _CHANNELS_LAST)]
     return ", ".join([in_words(level), *chosen])
 
@@ -255,9 +226,6 @@ class CudaModel(LoadedModel):
     Their memory is allocated by the first run, with the other memory of a run.
 
     Args:
-        session: of ONNX Runtime.
-        inputs, outputs: of the sub-model.
-        memory: of the device.
         kind: of the device, in ONNX Runtime's word.
         of_weights: the format of the weights of its products, or fp32 where it is that of the file.
     """
@@ -267,7 +235,7 @@ class CudaModel(LoadedModel):
         session: Any,
         inputs: Sequence[Port],
         outputs: Sequence[Port],
-        memory: DeviceMemory,
+        memory: CudaDriver,
         kind: str,
         of_weights: Precision = Precision.FP32,
     ) -> None:

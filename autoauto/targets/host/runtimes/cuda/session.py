@@ -44,13 +44,7 @@ _NAMES = (("n_ipu", "GPUs"), ("cores_per_device", "cores"))
 
 @dataclass(frozen=True, slots=True)
 class CudaSession(HostSession):
-    """A session of ONNX Runtime on a GPU.
-
-    Attributes:
-        graph_optimization: how far the graph is rewritten.
-        cuda_graph: whether all kernels of a run are started at once, as they were recorded.
-        channels_last: whether convolutions compute with the channels as the last axis.
-    """
+    """A session of ONNX Runtime on a GPU."""
 
     runtime: ClassVar[str] = "cuda"
     package: ClassVar[RuntimePackage] = RuntimePackage("onnxruntime", "onnxruntime-gpu[cuda,cudnn]", "cuda")

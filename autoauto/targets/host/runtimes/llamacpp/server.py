@@ -12,9 +12,7 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractContextManager, suppress
 
 from autoauto.engines.llama_cpp import MEMORY_WORDS, read_command, why
 from autoauto.processes.channel import Channel
@@ -53,20 +51,11 @@ def serve_until_closed(channel: Channel, words: Sequence[str], cores: Sequence[i
     os._exit(0)
 
 
-class RunningServer:
+class RunningServer(AbstractContextManager["RunningServer"]):
     """A server that is up; a context in which it runs.
 
     Args:
-        words: of the command that starts it elsewhere.
         cores: the hardware threads on which it runs; by default those of this process.
-
-    Attributes:
-        address: its URL.
-        pid: of its process.
-
-    Raises:
-        OutOfMemory: it does not come up, since memory lacks.
-        Unsupported: it does not come up, by what its log says.
     """
 
     def __init__(self, words: Sequence[str], cores: Sequence[int] = ()) -> None:
@@ -83,12 +72,7 @@ class RunningServer:
             self.close()
             raise
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

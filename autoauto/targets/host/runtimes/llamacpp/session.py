@@ -17,7 +17,6 @@ from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, 
 
 _MAX_TOKENS = 2**20
 DEFAULT_BATCH, DEFAULT_UBATCH = 2048, 512
-"""The defaults of the server."""
 
 PROMPT_THREADS = Knob(
     "prompt_threads",
@@ -64,16 +63,7 @@ _NAMES = (("n_ipu", "stages"), ("cores_per_device", "cores"), ("n_batch", "n_bat
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppSession(Session):
-    """A server of llama.cpp.
-
-    Attributes:
-        cores_per_device: cores of the server, and its threads that decode.
-        prompt_threads: threads that compute prompts; 0 for as many as decode.
-        n_batch: maximum number of tokens in a step.
-        n_ubatch: maximum number of them that are computed at once.
-        flash_attention: whether attention is computed block by block.
-        cache_type: format of keys and values in the cache.
-    """
+    """A server of llama.cpp."""
 
     runtime: ClassVar[str] = "llamacpp"
     package: ClassVar[RuntimePackage] = RuntimePackage("xllamacpp", "xllamacpp", "llamacpp")

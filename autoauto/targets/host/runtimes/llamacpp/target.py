@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import ClassVar
 
 from autoauto.engines.llama_cpp import (
     FIRST_PORT,
@@ -34,25 +35,16 @@ NOISE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class LlamaCppTarget:
-    """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with.
+    """Servers of llama.cpp on this machine, those of a configuration beside those that they are compared with."""
 
-    Attributes:
-        file: the file that they serve.
-        n_clients: number of clients that send requests.
-        load: load of the machine before the search; None where its cores sufficed for it.
-    """
-
+    measures_here: ClassVar[bool] = True
     file: DecoderFile
     n_clients: int = SLOTS[-1]
     load: MachineLoad | None = None
 
     @staticmethod
     def of(file: DecoderFile, n_clients: int | None = None) -> LlamaCppTarget:
-        """The target of a file on this machine.
-
-        Raises:
-            MissingExtra: the runtime is not installed.
-        """
+        """The target of a file on this machine."""
         if not LlamaCppSession.package.is_installed:
             raise missing_extra("serving a GGUF file on the host", LlamaCppSession.package.extra)
         return LlamaCppTarget(file, n_clients or SLOTS[-1], excess_load())
@@ -80,11 +72,6 @@ class LlamaCppTarget:
         if (n_cores := usable_cores()) < len(cores()):
             notes.append(f"A quota of its control group leaves {n_cores} of {len(cores())} cores; so many threads run.")
         return tuple(notes)
-
-    @property
-    def measures_here(self) -> bool:
-        """True: this machine runs the servers that are measured."""
-        return True
 
     @property
     def traits(self) -> TargetTraits:

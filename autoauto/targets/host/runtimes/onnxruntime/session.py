@@ -30,12 +30,7 @@ SPINNING = Knob(
 
 @dataclass(frozen=True, slots=True)
 class OnnxRuntimeSession(HostSession):
-    """A session of ONNX Runtime, which computes in the formats of the file.
-
-    Attributes:
-        graph_optimization: how far the graph is rewritten.
-        spinning: whether idle threads of the session wait in a loop, ready at once, or sleep.
-    """
+    """A session of ONNX Runtime, which computes in the formats of the file."""
 
     runtime: ClassVar[str] = "onnxruntime"
     package: ClassVar[RuntimePackage] = RuntimePackage("onnxruntime", "onnxruntime", "host")

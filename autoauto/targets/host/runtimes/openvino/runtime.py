@@ -37,9 +37,6 @@ _PRODUCTS = {"Convolution", "FullyConnected", "MatMul", "Deconvolution"}
 """Kinds of nodes in the runtime's graph that compute in the format that is in force."""
 N_WARMING_UP = 3
 """The first runs, in which memory is taken: the times of nodes are without them."""
-_ORIGINAL_NAMES, _TIME, _NOT_RUN = "originalLayersNames", "execTimeMcs", "not_executed"
-"""Entries of a node of the graph that runs: the nodes of the file in it, with commas between them; its mean time in
-microseconds, or that it did not run [openvino-counters]."""
 
 
 class OpenVino(Runtime):
@@ -141,9 +138,9 @@ class _OpenVinoModel(LoadedModel):
         """Every node that ran: its name, those of the nodes of the file in it, and its time in all runs so far."""
         for node in self._compiled.get_runtime_model().get_ordered_ops():
             info = node.get_rt_info()
-            mean_us = _text(info, _TIME)
-            if mean_us not in ("", _NOT_RUN):
-                yield node.friendly_name, _text(info, _ORIGINAL_NAMES).split(","), self._n_runs * int(mean_us)
+            mean_us = _text(info, "execTimeMcs")  # in microseconds, or that it did not run [openvino-counters]
+            if mean_us not in ("", "not_executed"):
+                yield node.friendly_name, _text(info, "originalLayersNames").split(","), self._n_runs * int(mean_us)
 
     def effective_options(self) -> EffectiveOptions:
         formats = set()

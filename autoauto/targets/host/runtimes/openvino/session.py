@@ -24,11 +24,7 @@ STREAMS = Knob(
 
 @dataclass(frozen=True, slots=True)
 class OpenVinoSession(HostSession):
-    """A session of OpenVINO.
-
-    Attributes:
-        streams: equal parts of a micro-batch that run at the same time, on a share of the threads each.
-    """
+    """A session of OpenVINO."""
 
     runtime: ClassVar[str] = "openvino"
     package: ClassVar[RuntimePackage] = RuntimePackage("openvino", "openvino", "openvino")
