@@ -21,7 +21,6 @@ class TrialNumber(NamedTuple):
     """A number of a trial, which databases, JSON, data frames and tables have by its name.
 
     Attributes:
-        name: of the field.
         is_whole: whether it has no fraction.
         title: its name in tables of one configuration; empty where these show it otherwise.
         text: its value there.
@@ -46,12 +45,7 @@ def number(default: Any = None, **facts: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step of training gives, simulated.
-
-    Attributes:
-        makespan_cycles: of the step.
-        bubble_fraction: of the step.
-    """
+    """What a step of training gives, simulated."""
 
     makespan_cycles: float | None = number()
     bubble_fraction: float | None = number(
@@ -114,7 +108,6 @@ TIMES_OF_REQUESTS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency
 
 
 def _percentile(of: str) -> Any:
-    """A field that is a percentile of seconds."""
     return number(title=of, text="{:.4g} s".format, in_constraints=True)
 
 
@@ -337,7 +330,6 @@ _PARTS = {DeviceTotals: "devices", PercentileResult: "percentiles", ArrivalResul
 
 
 def _numbers_of(kind: type[Any]) -> tuple[TrialNumber, ...]:
-    """The numbers that are fields of a class."""
     parts = {"of_mode", *_PARTS.values()} if kind is Result else ()
     return tuple(TrialNumber(each.name, **each.metadata) for each in fields(kind) if each.name not in parts)
 

@@ -14,8 +14,6 @@ from autoauto.space.trial import Trial
 
 MAX_MEASURED = 100
 """Configurations of a search that are measured on engines at most, and choices of its answer."""
-_CYCLES_PER_S = 1e9
-"""A cycle of what serves text is a nanosecond."""
 
 
 def _device_cycles(trial: Trial) -> float:
@@ -25,7 +23,8 @@ def _device_cycles(trial: Trial) -> float:
     A step of training takes its makespan and trains all its micro-batches.
     """
     if trial.tokens.tokens_per_s:  # which no plan says: prompts are computed between the tokens of answers
-        return _CYCLES_PER_S * trial.knobs.n_devices / trial.tokens.tokens_per_s
+        # A cycle of what serves text is a nanosecond.
+        return 1e9 * trial.knobs.n_devices / trial.tokens.tokens_per_s
     cycles = trial.step.makespan_cycles or trial.plan.mean_cost_cycles
     return cycles * trial.knobs.n_devices / trial.knobs.n_samples
 

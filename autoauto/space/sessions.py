@@ -45,7 +45,6 @@ def _merged() -> dict[str, Knob]:
 
 
 def _joined(first: Domain, other: Domain) -> Domain:
-    """The words of two domains."""
     known = tuple(dict.fromkeys((*first.words, *other.words)))
 
     def read(given: Any) -> Any:

@@ -150,7 +150,8 @@ class SearchSpace:
         own = _knobs_of(sessions)
         if any(kind.runtime for kind in sessions):
             own.add("runtime")
-        said = self._said
+        # The knobs of sessions of which something is given.
+        said = [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
         changes: dict[str, Any] = {}
         allowed = set(said)
         if sessions:
@@ -180,11 +181,6 @@ class SearchSpace:
             return self
         return self.with_values(**changes)
 
-    @property
-    def _said(self) -> list[str]:
-        """The knobs of sessions of which something is given."""
-        return [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
-
     def _session_of_knobs(self) -> type[Session]:
         """The class of sessions without a runtime that alone has most given knobs, else that of the default target."""
         alone: Counter[type[Session]] = Counter()
@@ -198,11 +194,7 @@ class SearchSpace:
         return IpuSession if self["memory_proportion"] else PlainSession
 
     def _check(self) -> None:
-        """Refuse a space that holds nothing, too much, or what cannot be.
-
-        Raises:
-            BadInput: it is one.
-        """
+        """Refuse a space that holds nothing, too much, or what cannot be."""
         for name, values in self.pairs:
             # A space of a target without it has no memory proportions.
             if (not values and name != "memory_proportion") or len(set(values)) != len(values):
@@ -273,11 +265,6 @@ class SearchSpace:
             return None
         return next(self._numbers_in(_GLOBAL_BATCH), None)
 
-    @property
-    def _most_devices(self) -> int | None:
-        """The devices that a constraint leaves to a configuration."""
-        return min(self._numbers_in(_MOST_DEVICES), default=None)
-
     def _numbers_in(self, pattern: re.Pattern[str]) -> Iterator[int]:
         """The numbers in the constraints of a form."""
         for constraint in self.constraints:
@@ -287,7 +274,8 @@ class SearchSpace:
     @property
     def grid(self) -> Grid:
         """The combinations of its values, whose constraints are not checked but those that leave out most."""
-        return Grid(dict(self.pairs), self.session, self._global_batch, self._most_devices)
+        most_devices = min(self._numbers_in(_MOST_DEVICES), default=None)
+        return Grid(dict(self.pairs), self.session, self._global_batch, most_devices)
 
     @property
     def training(self) -> bool:
@@ -320,7 +308,6 @@ class SearchSpace:
 
 @lru_cache(maxsize=4)
 def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
-    """`SearchSpace.cells`."""
     return tuple(_made_cells(space))
 
 
@@ -344,7 +331,6 @@ def _made_cells(space: SearchSpace) -> Iterator[tuple[Knobs, ...]]:
 
 
 def _knobs_of(kinds: Iterable[type[HasKnobs]]) -> set[str]:
-    """The names of the knobs that any of these classes has."""
     return {knob.name for knob in chain.from_iterable(kind.knobs for kind in kinds)}
 
 
@@ -403,11 +389,7 @@ def _rank(value: Any) -> tuple[bool, bool, float, str]:
 
 
 def check_n_configurations(grid: Grid) -> None:
-    """Refuse a space that has too many configurations.
-
-    Raises:
-        BadInput: it has.
-    """
+    """Refuse a space that has too many configurations."""
     n_pools = min(2, len(grid["prefill_workers"]))  # two pools are searched beside one
     n_configurations = grid.n_combinations // n_pools
     if n_configurations > MAX_CONFIGURATIONS:

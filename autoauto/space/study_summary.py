@@ -84,8 +84,6 @@ class KnobChoice(NamedTuple):
     """Another value of one knob of the winner, by forecast.
 
     Attributes:
-        name: of the knob.
-        value: that it would have.
         knobs: the configuration, with what follows from the value; where none fits, the one that is nearest to it.
         samples_per_s: its throughput, estimated; 0 where none fits.
         ratio: what it is worth by the objective of the study, in units of the winner's forecast; None where none fits.
@@ -128,7 +126,6 @@ class Repeated(NamedTuple):
 
     Attributes:
         name: what it is, for example "runner-up".
-        knobs: the configuration.
         samples_per_s: measured throughput of every turn; None where it failed or did not fit.
         scores: the search's objective of every turn, more is better; None as above.
         reason: why a turn has no measurement; empty when all have one.
@@ -160,7 +157,6 @@ class AutoPipelineAnswer(NamedTuple):
     """The result of the search of [auto-pipeline], if all measurements equalled the estimates.
 
     Attributes:
-        knobs: the configuration.
         samples_per_s: its throughput, estimated.
         gain_percent: how much better the best of our search is, estimated too.
     """
@@ -271,7 +267,6 @@ class StudySummary(Displayed):
         attributes: stored attributes of the study: model, cluster, versions, the command.
         trials: every configuration of the space with a trial that did not fail, in the order of their trials, without
             plans.
-        failures: trials that failed.
         finalists: the winner first, then the next best, with their plans; none when nothing fits.
         verification: the winner measured again, in turns with others; None when it was not.
         space: the space of the study's last search; None when it is not known.
@@ -383,7 +378,13 @@ class StudySummary(Displayed):
         """Every cell that was tried, by ascending knobs."""
         ranks = {trial.number: rank for rank, trial in enumerate(self.ranked)}
         cells = cells_of(self.trials, lambda trial: -ranks[trial.number])
-        return tuple(sorted(cells, key=lambda cell: _grid_order(cell.knobs)))
+
+        def grid_order(cell: Cell) -> list[tuple[bool, object]]:
+            # Numbers before words: whether stages recompute is one or the other.
+            values = cell.knobs.mode.strategy, *flat(cell.knobs).values()
+            return [(isinstance(value, str), value) for value in values]
+
+        return tuple(sorted(cells, key=grid_order))
 
 
 def cells_of(trials: Iterable[Trial], worth: Callable[[Trial], float]) -> list[Cell]:
@@ -396,9 +397,3 @@ def cells_of(trials: Iterable[Trial], worth: Callable[[Trial], float]) -> list[C
         best = max((trial for trial in alike if trial.fits), key=worth, default=None)
         cells.append(Cell(tuple(sorted(alike, key=lambda trial: trial.knobs.batch_size)), best))
     return cells
-
-
-def _grid_order(knobs: Knobs) -> list[tuple[bool, object]]:
-    """Numbers before words: whether stages recompute is one or the other."""
-    values = knobs.mode.strategy, *flat(knobs).values()
-    return [(isinstance(value, str), value) for value in values]

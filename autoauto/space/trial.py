@@ -309,7 +309,6 @@ def ended_early(trial: Trial) -> Trial:
 
 
 def _largest(plan: Plan | PhasedPlan, name: str) -> int:
-    """The largest of a number over the plans of all replicas."""
     numbers: list[int] = [getattr(each, name) for each in plan.plans]
     return max(numbers)
 
@@ -417,7 +416,6 @@ class ExpectedCell(NamedTuple):
     """The estimate for one cell of the grid.
 
     Attributes:
-        cell: the estimated configurations.
         n_tries: the number of configurations that a search would try.
     """
 

@@ -70,11 +70,13 @@ def search_for_max_throughput(
             raise BadInput(f"{name} needs a list of values, got {values!r:.60}")
     measurer = _Measurer(create_args, create_model(), target)
     cells = _cells(binary_search_configs, grid_search_configs, create_args)
+    configurations = [(cell.config, cell.args["clusterInfo"], cell.args["autoPipeConfig"]) for cell in cells]
+    digest = hashlib.sha256(repr(configurations).encode()).hexdigest()
     best: Trial | None = None
     config: dict[str, Any] = {}
     with stored(storage) as url:
         for name, cell in zip(_study_names(study_name, cells), cells, strict=True):
-            fingerprint = {"configurations": _digest(cells), **measurer.fingerprint(cell)}
+            fingerprint = {"configurations": digest[:16], **measurer.fingerprint(cell)}
             study = open_study(url, name, Objective.PER_DEVICE, fingerprint)
             [batch_size] = binary_search_configs
             evaluate = measurer.evaluator(cell.config, batch_size)
@@ -103,8 +105,6 @@ class _Measurer:
         self._flows: dict[str, Flow] = {}
 
     def evaluator(self, config: Mapping[str, Any], batch_size: str) -> Callable[[Knobs], Trial]:
-        """The function that measures the configurations of a cell."""
-
         def evaluate(knobs: Knobs) -> Trial:
             args = self._create_args(**config, **{batch_size: knobs.batch_size})
             if args is None:
@@ -148,7 +148,6 @@ def _cells(binary: Mapping[str, Sequence[int]], grid: Mapping[str, Any], create_
 
 
 def _knobs(args: Mapping[str, Any]) -> Knobs:
-    """The arguments of a configuration as knobs."""
     connections = _entry(_entry(args, "clusterInfo"), "connection")
     options = getattr(getattr(args.get("ipuConfig"), "matmuls", None), "poplar_options", {})
     proportion = _number(
@@ -182,8 +181,3 @@ def _study_names(study_name: str, cells: Sequence[_Cell]) -> list[str]:
         names.append(f"{study_name} {n_equal + 1}" if n_equal else study_name)
         seen.append(cell.space)
     return names
-
-
-def _digest(cells: Sequence[_Cell]) -> str:
-    configurations = [(cell.config, cell.args["clusterInfo"], cell.args["autoPipeConfig"]) for cell in cells]
-    return hashlib.sha256(repr(configurations).encode()).hexdigest()[:16]

@@ -33,19 +33,17 @@ MAX_EVERY_COUNT = 64
 """Every number of pipelines is tried on up to so many devices where forecasts are made at once."""
 _BATCH_SIZES = tuple(range(1, 129))  # of `SearchSpace`
 _WORKERS = "prefill_workers"
-_NOT_GIVEN: Mapping[str, Any] = {}
 
 
 def default_space(
     flow: Flow,
-    given: Mapping[str, Any] = _NOT_GIVEN,
+    given: Mapping[str, Any] = {},
     global_batch: int | None = None,
     objectives: Objectives = Objective.THROUGHPUT,
 ) -> SearchSpace:
     """The space for the target and the devices of a flow: all ways to use them, as replicas of pipelines or in phases.
 
     Args:
-        flow: has the devices.
         given: values of knobs, and constraints, in place of the defaults.
         global_batch: samples of a step of training, from which the numbers of micro-batches follow.
         objectives: of the search; where the fewest devices are one, every number of pipelines is tried.
@@ -124,9 +122,6 @@ def _pools_of(flow: Flow, values: Mapping[str, Any], given: Mapping[str, Any]) -
     """The prefill workers of the best two pools, as values of knobs; with 0 of them where one pool is searched too.
 
     Beside them any number of replicas stands. None where two pools are not searched.
-
-    Raises:
-        BadInput: prefill workers are given, or no two pools fit and nothing else is searched.
     """
     if flow.pools == (1,):
         return None
@@ -205,7 +200,6 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
 
 
 def _counts_of(cluster: Cluster) -> set[int]:
-    """The `default_counts` of a cluster and of every kind of its devices."""
     counts = set(default_counts(len(cluster)))
     for kind in cluster.kinds:
         counts.update(default_counts(kind.n_devices))
@@ -232,7 +226,6 @@ def _lengths(flow: Flow, values: Mapping[str, Any], n_others: int) -> tuple[int,
     """The lengths of pipelines that a search tries: where forecasts are made at once, all that are short.
 
     Args:
-        flow: has the devices.
         values: of knobs; every order among them must run on a length.
         n_others: devices that one stage takes at least, with the stages beside it in other replicas.
     """
@@ -306,10 +299,6 @@ def default_study_name(
     """Model, cluster, objectives, and a digest of all that the answer depends on: an equal search resumes the study.
 
     Args:
-        flow: has the model and the cluster.
-        objectives: of the search.
-        fingerprint: what its trials depend on.
-        space: what it searches.
         method: how it chooses, for example the name of the method and the noise.
     """
     digest = hashlib.sha256(repr((fingerprint, space, method)).encode()).hexdigest()

@@ -29,7 +29,7 @@ from autoauto.records.errors import BadInput, MeasurementsFailed
 from autoauto.records.target import Origin
 from autoauto.space.engine_measurements import EngineMeasurements, EngineRow
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objective, Objectives, objective_tuple
+from autoauto.space.objectives import Objectives, objective_tuple
 from autoauto.space.requests.request import MeasureConfig
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import ENGINE_MEASUREMENTS
@@ -53,12 +53,8 @@ class Measuring:
     """What is measured on engines, and for which search.
 
     Attributes:
-        flow: the model on its devices.
-        study: that holds the trials.
-        space: of the search.
         objectives: of the search; one.
         noise: of the search; 0 where it says none.
-        config: how many are measured, and how they are started.
         model: as it was named.
         is_over: whether the time budget has ended.
         say: is given a line about what happens.
@@ -72,16 +68,13 @@ class Measuring:
     noise: float
     config: MeasureConfig
     model: str
-    is_over: Callable[[], bool] = lambda: False
-    say: Callable[[str], None] = lambda _: None
-    is_stopped: Callable[[], bool] | None = None
+    is_over: Callable[[], bool]
+    say: Callable[[str], None]
+    is_stopped: Callable[[], bool] | None
 
 
 def measure_engines(of: Measuring) -> EngineMeasurements:
     """Measure the best configurations, until enough are or nothing else is likely better.
-
-    Returns:
-        All that was measured for the study.
 
     Raises:
         BadInput: engines cannot be started so.
@@ -99,14 +92,12 @@ def measure_engines(of: Measuring) -> EngineMeasurements:
     return measured
 
 
-def measure_also(of: Measuring, wanted: Sequence[Knobs]) -> EngineMeasurements:
+def measure_also(of: Measuring, wanted: Sequence[Knobs]) -> None:
     """Measure configurations of the space that somebody wants to know of, where they were not; raises as above.
 
     The answer may then be one of them.
     """
-    session = _Session(of, keeps_all=True)
-    session.run_given(wanted)
-    return session.measurements
+    _Session(of, keeps_all=True).run_given(wanted)
 
 
 class _Session:
@@ -123,7 +114,11 @@ class _Session:
                 rows.append(row)  # others, such as an engine that was not installed, are tried again
         self._rows = {row.knobs: row for row in rows}
         (self._objective,) = objective_tuple(of.objectives)
-        self._loop = _loop_of(of, self._objective, self._noise, list(self._rows))
+        forecasts = list(chain.from_iterable(map(of.flow.forecasts, of.space.cells)))
+        constraints = of.flow.setting.constraints
+        self._loop = EngineLoop(forecasts, self._objective, constraints, self._noise, list(self._rows))
+        if not self._loop.trials:
+            raise BadInput("--measure needs a configuration that fits by the forecast, got none; try more GPUs")
         self._n_failed = 0
         self._rules = list(before.rules) if keeps_all else []
         self._refused: set[tuple[str, str]] = set()
@@ -136,17 +131,17 @@ class _Session:
             self._note_rule(row)
 
     def run(self) -> None:
-        """Measure until it is over."""
-        n_again = 0
         while not (stopped := self._why_over()):
             knobs = self._loop.candidate()
             if knobs is None or knobs in self._measured:
                 stopped = f"nothing else is likely better by {MIN_GAIN:.0%}"
                 break
             self._measure(knobs)
-        while (again := self._finalist()) is not None and n_again < N_REPEATS and not self._of.is_over():
+        for _ in range(N_REPEATS):
+            again = self._loop.finalist()
+            if again is None or len(self._rows[again].turns) >= MAX_TURNS or self._of.is_over():
+                break
             self._measure(again)
-            n_again += 1
         self._store(stopped)
 
     def run_given(self, wanted: Sequence[Knobs]) -> None:
@@ -167,12 +162,7 @@ class _Session:
 
     @property
     def _measured(self) -> set[Knobs]:
-        """The configurations of the space that were measured."""
         return {knobs for knobs, row in self._rows.items() if row.is_measured and self._loop.has(knobs)}
-
-    def _finalist(self) -> Knobs | None:
-        knobs = self._loop.finalist()
-        return None if knobs is None or len(self._rows[knobs].turns) >= MAX_TURNS else knobs
 
     def _measure(self, knobs: Knobs) -> None:
         """Start a configuration, measure it, and store what came of it."""
@@ -182,11 +172,12 @@ class _Session:
             self._rules.append(str(reason))
             self._loop.rule_out(lambda other: other == knobs)
             return
-        if self._needs_refused(run):
+        if any(engine == run.engine.name and option in run.options for engine, option in self._refused):
             self._loop.rule_out(lambda other: other == knobs)
             return
         before = self._rows.get(knobs)
-        row = before or EngineRow(knobs, run.commands, run.n_clients, run.forecast, Status.UNSUPPORTED, started=_now())
+        now = datetime.now(UTC).isoformat()
+        row = before or EngineRow(knobs, run.commands, run.n_clients, run.forecast, Status.UNSUPPORTED, started=now)
         n = len(row.turns)
         if n:
             self._of.say(f"measuring {_shown(knobs)} again")
@@ -255,9 +246,6 @@ class _Session:
             self._refused.add((engine, row.refused))
             self._rules.append(f"{engine} refuses {row.refused}: configurations that need it are not tried")
 
-    def _needs_refused(self, run: EngineRun) -> bool:
-        return any(engine == run.engine.name and option in run.options for engine, option in self._refused)
-
     def _add(self, trial: Trial, modelled: Trial, row: EngineRow) -> int:
         """Store a measured trial behind the modelled one, which the search may not have tried; returns its number."""
         of, ranges = self._of, ranges_of(self._of.space, trial.knobs)
@@ -268,7 +256,6 @@ class _Session:
         return add_trial(of.study, to_optuna(timed, ranges, of.objectives, Origin.MEASURED))
 
     def _store(self, stopped: str) -> None:
-        """Write all rows, the answer so far, and what was fitted."""
         rows = tuple(self._rows.values())
         numbers = {row.knobs: number for number, row in enumerate(rows)}
         answer = self._loop.answer()
@@ -284,25 +271,7 @@ class _Session:
         set_attribute(self._of.study, ENGINE_MEASUREMENTS, self.measurements.text)
 
 
-def _loop_of(of: Measuring, objective: Objective, noise: float, known: Sequence[Knobs]) -> EngineLoop:
-    """The configurations of the space that may be measured.
-
-    Raises:
-        BadInput: none fits.
-    """
-    forecasts = list(chain.from_iterable(map(of.flow.forecasts, of.space.cells)))
-    loop = EngineLoop(forecasts, objective, of.flow.setting.constraints, noise, known)
-    if not loop.trials:
-        raise BadInput("--measure needs a configuration that fits by the forecast, got none; try more GPUs")
-    return loop
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
 def _shown(knobs: Knobs) -> str:
-    """A configuration in a few words."""
     values = knobs.values
     return (
         f"{engine_of(knobs)}, {knobs.replicas} x {knobs.n_ipu} stages of {values['tensor_parallel']} GPUs, "

@@ -13,13 +13,13 @@ from dataclasses import dataclass, fields, replace
 
 from optuna import Study
 
+from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import StudySummary, cells_of
 from autoauto.space.trial import Cell, Counts, SearchActivity, Trial
 from autoauto.study.analysis.best import best_of, counts_of, front_of
-from autoauto.study.arguments import check_call
 from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft
 from autoauto.study.execution.process import Evaluate
@@ -128,7 +128,10 @@ class Observers:
     is_stopped: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
-        check_call(**{each.name: getattr(self, each.name) for each in fields(self)})
+        for each in fields(self):
+            given = getattr(self, each.name)
+            if given is not None and not callable(given):
+                raise BadInput(f"{each.name} must be a function or None, got {given!r:.60}")
 
 
 UNOBSERVED = Observers()
@@ -258,7 +261,6 @@ def _reporter(
     trials: Mapping[Knobs, Trial],
     best: Callable[[], Trial | None],
 ) -> Callable[[Proposal, SearchActivity], None]:
-    """A function that calls `progress`, if there is one."""
     time_left = TimeLeft()
 
     def report(proposal: Proposal, activity: SearchActivity) -> None:
@@ -283,16 +285,7 @@ def _measurer(
     trials: dict[Knobs, Trial],
     interrupts: Interrupts,
 ) -> Callable[[Knobs], Observation]:
-    """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones.
-
-    Args:
-        task: of the search.
-        loop: measures.
-        n_slots: measurements at the same time.
-        known: what the method was started with.
-        trials: gets what is measured.
-        interrupts: of the search.
-    """
+    """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones."""
     space, objectives = task.space, task.objectives
 
     def with_next(knobs: Knobs) -> dict[Knobs, Ranges]:

@@ -51,8 +51,6 @@ def verify_winner(
     `n_repeats` 0, and where the intervals of all other runs lie below that of the best.
 
     Args:
-        flow, study, objectives: of the search.
-        result: of the search.
         n_repeats: number of turns; in each turn every configuration is measured once.
         make_executor: makes the executor that measures.
         progress: called before every measurement with the number of finished ones and of all.
@@ -93,9 +91,7 @@ def with_auto_pipeline(flow: Flow, study: Study, summary: StudySummary) -> Study
     """The summary with what auto_pipeline would choose by the estimate; found once, and stored in the study.
 
     Args:
-        flow: of the study.
         study: may be of a database that is only read, in which nothing is stored.
-        summary: of the study.
     """
     verification, space, objective = summary.verification, summary.space, summary.objective
     if not asks_auto_pipeline(summary) or flow.setting.begins_whole or flow.forecasts_cells:

@@ -99,12 +99,7 @@ class Mode(HasKnobs, ABC):
         return False
 
     def parts_of(self, layers: LayerRange, n_layers: int) -> str:
-        """The layers of a stage in words, below `parts` as a head.
-
-        Args:
-            layers: of the stage.
-            n_layers: of the model.
-        """
+        """The layers of a stage in words, below `parts` as a head."""
         return str(layers)
 
     def parts_text(self, layers: LayerRange, n_layers: int) -> str:

@@ -135,18 +135,11 @@ def not_dominated(scores: Mapping[Knobs, tuple[float, ...]]) -> list[Knobs]:
 
 
 def _scores(trials: Mapping[Knobs, Trial], objectives: Objectives) -> dict[Knobs, tuple[float, ...]]:
-    """The scores of those that fit and meet the constraints."""
     return {knobs: scores_of(objectives, trial.values) for knobs, trial in trials.items() if trial.fits}
 
 
 def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) -> StudySummary:
-    """The trials of a study in the space of its last search, the best with their stages, and their verification.
-
-    Args:
-        study: from `load_study`.
-        storage: the URL that it was loaded from.
-        n_finalists: number of the best configurations whose stages are read.
-    """
+    """The trials of a study in the space of its last search, the best with their stages, and their verification."""
     stored = stored_trials(study)
     summary = summarise(study, storage, stored.own, n_finalists)
     return replace(summary, left_out=summary.left_out._replace(n_foreign=stored.n_foreign))
@@ -200,9 +193,7 @@ def expected_alternatives(
     """The best of every simple use of a space by a few estimates; nothing is measured.
 
     Args:
-        space: of the search.
         predictor: the estimate as the search asked it; cells that cannot be the best of their use are not asked for.
-        expect: the estimated trial of a configuration.
         tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
         upper_bound: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
     """

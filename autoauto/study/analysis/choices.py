@@ -59,13 +59,7 @@ def _distance(trial: Trial) -> tuple[bool, bool, float, float]:
 
 
 def worth_of_choices(space: SearchSpace, forecasts: Forecasts, winner: Knobs) -> tuple[KnobChoice, ...]:
-    """Every other value of every knob of the winner, with what it would give by forecast.
-
-    Args:
-        space: that was searched.
-        forecasts: of its configurations.
-        winner: of the search.
-    """
+    """Every other value of every knob of the winner, with what it would give by forecast."""
     expected = forecasts.of_one(winner)
     if not expected.fits:
         return ()
@@ -98,12 +92,7 @@ def _probability_worse(objective: Objective, log_ratio: float, winner: Knobs, ot
 
 
 def doubtful(choices: Sequence[KnobChoice], n_most: int) -> list[Knobs]:
-    """The choices that may well be better than the winner: those that were searched, with ratios nearest to 1.
-
-    Args:
-        choices: of a study.
-        n_most: how many.
-    """
+    """The choices that may well be better than the winner: those that were searched, with ratios nearest to 1."""
     known = [choice for choice in choices if choice.ratio and choice.is_searched]
     nearest = sorted(known, key=lambda choice: abs(log(choice.ratio or 1.0)))
     return [choice.knobs for choice in nearest[:n_most]]
@@ -150,8 +139,6 @@ def _nearest(every: Sequence[tuple[Mapping[str, Any], Cell]], winner: Knobs, nam
 
     Args:
         every: cells behind the values of their configurations.
-        winner: of the search.
-        name: of this knob.
     """
     free = {name, "batch_size"} if name in _COUNTS else {name, *_COUNTS}
     values = {other: value for other, value in winner.values.items() if other not in free}

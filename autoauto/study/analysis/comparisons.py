@@ -57,15 +57,12 @@ def estimated_answer(
     The winner that it is compared with is estimated too; nothing is measured.
 
     Args:
-        space: what was searched.
-        expect: the estimated trial of a configuration.
-        objective: of the search.
-        winner: the best configuration of our search.
         limit: as in `Predictor`; cells that cannot have the answer are not bisected.
         is_bounded_by: tells sooner than `expect` that a configuration is no better than the best so far.
         fits: tells sooner than `expect` whether a configuration fits.
     """
     score_of = objective.score_of
+    fits = fits or (lambda knobs: expect(knobs).fits)
     answer: Trial | None = None
     # The cell of the winner first: what it gives spares most of the others.
     limits = [(inf if winner in cell else max(map(limit, cell)), cell) for cell in space.cells]
@@ -75,9 +72,10 @@ def estimated_answer(
             break
         if is_bounded_by is not None and best and len(cell) == 1 and is_bounded_by(cell[0], best):
             continue
-        knobs = _largest_that_fits(cell, fits or (lambda knobs: expect(knobs).fits))
-        if knobs is not None:
-            largest = expect(knobs)
+        # As if all smaller batches fit where a batch does.
+        n_fitting = bisect_left(cell, True, key=lambda knobs: not fits(knobs))
+        if n_fitting:
+            largest = expect(cell[n_fitting - 1])
             if answer is None or score_of(largest) > score_of(answer):
                 answer = largest
     winning = expect(winner)
@@ -85,12 +83,6 @@ def estimated_answer(
         return None
     gain_percent = 100.0 * (score_of(winning) / score_of(answer) - 1.0)
     return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, gain_percent)
-
-
-def _largest_that_fits(cell: Sequence[Knobs], fits: Callable[[Knobs], bool]) -> Knobs | None:
-    """The largest batch that fits if all smaller ones do, as `largest_feasible`; None when none does."""
-    n_fitting = bisect_left(cell, True, key=lambda knobs: not fits(knobs))
-    return cell[n_fitting - 1] if n_fitting else None
 
 
 def measured_answer(summary: StudySummary) -> Trial | None:
@@ -163,8 +155,18 @@ def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
     for row in rows:
         if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
             yield _against_repeated(verification, row.name, row, "measured in the same turns")
-    if summary.winner and summary.winner.knobs.session.words.has_auto_pipeline:
-        yield from _against_grid_bisect(summary)
+    if not (summary.winner and summary.winner.knobs.session.words.has_auto_pipeline):
+        return
+    # The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated where that was asked.
+    answer = measured_answer(summary)
+    estimated = verification.auto_pipeline if verification else None
+    if answer is not None:
+        note = "the best of the largest batch sizes that fit, the answer of auto_pipeline"
+        yield _against_trial(summary, GRID_BISECT, answer, note)
+    elif estimated is not None:
+        speed = Interval(estimated.samples_per_s, None)
+        note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
+        yield Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
 def _against_alternative(summary: StudySummary, alternative: Alternative) -> Comparison:
@@ -213,19 +215,6 @@ def _against_repeated(verification: Verification, name: str, other: Repeated, no
     if name != RUNNER_UP and not is_distinct(winner, other):
         note = f"{note}; the turns do not tell it from the winner"
     return Comparison(name, other.knobs, other.speed, gain_percent, note)
-
-
-def _against_grid_bisect(summary: StudySummary) -> Iterator[Comparison]:
-    """The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated where that was asked."""
-    answer = measured_answer(summary)
-    estimated = summary.verification.auto_pipeline if summary.verification else None
-    if answer is not None:
-        note = "the best of the largest batch sizes that fit, the answer of auto_pipeline"
-        yield _against_trial(summary, GRID_BISECT, answer, note)
-    elif estimated is not None:
-        speed = Interval(estimated.samples_per_s, None)
-        note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
-        yield Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
 def _against_trial(summary: StudySummary, name: str, other: Trial, note: str) -> Comparison:

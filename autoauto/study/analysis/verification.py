@@ -46,12 +46,7 @@ class TieBreak(NamedTuple):
 
 
 def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
-    """True if further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`.
-
-    Args:
-        first, second: two configurations.
-        noise: the share of a score that is noise.
-    """
+    """True if further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`."""
     lead = _lead(first, second)
     if lead is None:
         return False
@@ -102,7 +97,6 @@ class _Lead(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """True if 0 is not in the interval."""
         return abs(self.mean) > self.error
 
 
@@ -196,9 +190,6 @@ def verify(
     verification of the same configurations and as many turns is not repeated.
 
     Args:
-        study: of the search.
-        turns: what is measured again.
-        objective: of the search.
         executor: measures; it is closed at the end.
         progress: called before every measurement with the number of finished ones and of all.
 
@@ -237,18 +228,14 @@ def verify(
 
 def with_means(trials: Iterable[Trial], verification: Verification, objective: Objective) -> list[Trial]:
     """The trials; the throughput of those that were measured again, and the objective's number, are of all turns."""
-    means = {row.knobs: _means(row, objective) for row in verification.repeated}
-    return [trial.with_values(**means[trial.knobs]) if means.get(trial.knobs) else trial for trial in trials]
-
-
-def _means(row: Repeated, objective: Objective) -> dict[str, float]:
-    """The mean throughput of all turns, and the number of the mean score; none where no turn has a measurement."""
-    if row.speed is None or row.score is None:
-        return {}
-    means = {"samples_per_s": row.speed.mean}
-    if objective.number and row.score.error is not None:  # of several turns
-        means.setdefault(objective.number, objective.value_of(row.score.mean))
-    return means
+    means: dict[Knobs, dict[str, float]] = {}
+    for row in verification.repeated:
+        if row.speed is None or row.score is None:  # no turn has a measurement
+            continue
+        means[row.knobs] = {"samples_per_s": row.speed.mean}
+        if objective.number and row.score.error is not None:  # of several turns
+            means[row.knobs].setdefault(objective.number, objective.value_of(row.score.mean))
+    return [trial.with_values(**means[trial.knobs]) if trial.knobs in means else trial for trial in trials]
 
 
 def verifications(study: Study) -> list[Verification]:

@@ -114,7 +114,7 @@ class ProcessExecutor:
 
     def __init__(self, evaluate: Evaluate, n_processes: int, bounds: Bounds) -> None:
         self._processes = [MeasuringProcess(evaluate, bounds) for _ in range(n_processes)]
-        self._failures = ConsecutiveFailures()
+        self.on_recorded = ConsecutiveFailures().count
         self.n_slots = n_processes
 
     def start(self) -> None:
@@ -146,10 +146,6 @@ class ProcessExecutor:
     @property
     def _busy(self) -> list[MeasuringProcess]:
         return [process for process in self._processes if process.knobs is not None]
-
-    def on_recorded(self, trial: Trial) -> None:
-        """Raise MeasurementsFailed after too many failures in a row."""
-        self._failures.count(trial)
 
     def close(self) -> None:
         """Kill the processes."""

@@ -8,7 +8,6 @@ from time import monotonic
 from typing import NamedTuple
 
 import optuna
-from optuna import Study
 from optuna.trial import TrialState
 
 from autoauto.records.errors import AutoautoError
@@ -36,8 +35,6 @@ class TimeLeft:
         """The remaining seconds of an activity; None before its first step is done.
 
         Args:
-            activity: what the search does now.
-            done, total: its progress.
             resumed: whether the result of the next configuration is known from an earlier search.
         """
         now_s = self._clock()
@@ -53,7 +50,6 @@ class Pace(NamedTuple):
 
     Attributes:
         seconds: the median duration.
-        n_known: number of measurements.
     """
 
     seconds: float
@@ -77,10 +73,7 @@ def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
         study = optuna.load_study(study_name=name, storage=backend)
         attributes = attributes_of(study)
         if all(attributes.get(name) == fingerprint[name] for name in PACE_ATTRIBUTES):
-            durations += _durations(study)
+            for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+                if trial.duration is not None:
+                    durations.append(trial.duration.total_seconds())
     return Pace(median(durations), len(durations)) if durations else None
-
-
-def _durations(study: Study) -> list[float]:
-    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [trial.duration.total_seconds() for trial in trials if trial.duration is not None]

@@ -36,7 +36,6 @@ def few(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Predi
     is what is no longer forecast to run.
 
     Args:
-        space: what is searched.
         known: the observations of earlier searches.
         predictor: the forecasts, which must be exact.
         noise: share of a value that is noise.
@@ -126,7 +125,6 @@ def _positions(usable: Sequence[Knobs]) -> tuple[FloatArray, FloatArray]:
 
 
 def _plainness(knobs: Knobs) -> tuple[Any, ...]:
-    """Smaller for the simpler configuration, and of these for the one with more defaults."""
     session: Mapping[str, Any] = knobs.session.values
     defaults = {knob.field: knob.default for knob in knobs.session.knobs}
     return (*simplicity(knobs), sum(defaults.get(name) != value for name, value in session.items()))

@@ -64,7 +64,6 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
     0.5 % by `studies/search_efficiency.py`. Where a measurement gives what the forecast says, it is (`surveyed`).
 
     Args:
-        space: what is searched.
         known: the observations of earlier searches, oldest first.
         predictor: the estimate. Cells are forecast only when their limit is above what is known, and a forecast is made
             tighter only before such a configuration is measured, so never for one whose bound is below the best.
@@ -134,7 +133,6 @@ class _BranchAndBound:
 
     @property
     def n_surveyed(self) -> int:
-        """Number of cells that were surveyed."""
         return len(self._cells)
 
     def next_without_limit(self) -> Candidates | None:
@@ -175,7 +173,6 @@ class _BranchAndBound:
         return False
 
     def record_all(self, known: Mapping[Knobs, Observation]) -> None:
-        """Record the observations of earlier searches."""
         if not known:
             return
         positions = {knobs: (cell, index) for cell in self._by_number for index, knobs in enumerate(cell.cell)}

@@ -147,7 +147,6 @@ def next_proposal(
     """The next proposal of a method; None at its end.
 
     Args:
-        send: of the method.
         observation: of its last proposal; None before the first, and of a proposal without a configuration.
     """
     try:

@@ -54,7 +54,6 @@ def method_of(
     """The method of a name, as `run_search` takes it.
 
     Args:
-        method: its name.
         predictor: the estimate; only guided asks.
         objectives: of the search; guided optimises the first.
         noise: share of a value that is noise; only guided uses it.
@@ -178,13 +177,12 @@ def _forecaster(
 
 
 def _limiter(step_bounds: Callable[[Knobs], StepBounds | None]) -> Callable[[Knobs], float]:
-    """A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast."""
-
     @cache
     def limit(knobs: Knobs) -> float:
         best = step_bounds(knobs)
         if best is None:
             return inf
+        # What lacks so much on its fullest device that the estimate cannot err by as much is not forecast.
         return 0.0 if best.excess > MAX_MEMORY_DOUBT else best.samples_per_s
 
     return limit

@@ -30,7 +30,6 @@ from autoauto.study.store.trial_storage import TrialStorage, storage_of
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PREFIX = "autoauto-trials-"
 _DATABASE = "trials.db"
 
 
@@ -232,9 +231,9 @@ def _reached(url: URL) -> Engine:
 @contextmanager
 def temporary_database() -> Iterator[str]:
     """The URL of a database that is deleted at the end; deletes first what killed processes left."""
-    with temporary_folder(_PREFIX, _holds_databases_only) as folder:
+
+    def holds_databases_only(folder: Path) -> bool:
+        return all(file.name.startswith(_DATABASE) for file in folder.iterdir())
+
+    with temporary_folder("autoauto-trials-", holds_databases_only) as folder:
         yield file_url(folder / _DATABASE).render_as_string()
-
-
-def _holds_databases_only(folder: Path) -> bool:
-    return all(file.name.startswith(_DATABASE) for file in folder.iterdir())

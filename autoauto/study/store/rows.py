@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,7 +86,10 @@ def rows_of(storage: RDBStorage, study_id: int, numbers: range = range(2**31)) -
         rows[trial_id].setdefault(name, value)
     external = {name: json_to_distribution(distribution).to_external_repr for name, distribution in distributions}
     for trial_id, name, value in params:
-        rows[trial_id][name] = _external(external[name], value)
+        try:
+            rows[trial_id][name] = external[name](value)
+        except (IndexError, TypeError, ValueError):
+            rows[trial_id][name] = UNREADABLE
     for trial_id, objective, value, kind in values:
         name = f"value_{objective}" if objective else "value"
         rows[trial_id][name] = _INFINITE.get(kind, value)
@@ -103,13 +106,6 @@ class _Unreadable:
 
 
 UNREADABLE = _Unreadable()
-
-
-def _external(convert: Callable[[float], Any], value: Any) -> Any:
-    try:
-        return convert(value)
-    except (IndexError, TypeError, ValueError):
-        return UNREADABLE
 
 
 def _largest(violations: Any) -> Any:

@@ -64,7 +64,6 @@ def open_study(
 
     Args:
         storage: for example "sqlite:///studies/autoauto.db"; a new file is made with its folder.
-        study_name: its name in that database.
         objectives: define the directions; part of the fingerprint.
         fingerprint: what trials must share to be comparable (model digest, cluster, target version, ...); user
             attributes of the study.
@@ -160,7 +159,7 @@ def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> No
     if changed:
         storage, study_id = database_of(study)
         assert isinstance(storage, TrialStorage)  # `open_storage` made it
-        storage.set_study_user_attrs(study_id, changed)
+        storage.set_study_attrs(study_id, changed)
 
 
 @contextmanager
@@ -266,9 +265,7 @@ class StoredStudy(NamedTuple):
     """A study as a list shows it.
 
     Attributes:
-        name: its name.
         attributes: those of its model, cluster, target, mode and objective, and of its last search (`note_start`).
-        n_trials: number of its trials.
         last_trial: when the last one ended, in UTC; None without trials.
     """
 
@@ -352,12 +349,8 @@ def find_study(storage: str, part: str | None) -> tuple[str, str]:
     if len(begin) == 1:
         return begin[0], f"the only one of {len(names):,} in {where} that begins with {part!r}"
     if begin:
-        raise BadInput(f"a study is a full name or the beginning of one name, {part!r} begins {_named(begin)}")
+        shown = ", ".join(begin[:_MAX_NAMED])
+        if len(begin) > _MAX_NAMED:
+            shown += f" and {len(begin) - _MAX_NAMED:,} more"
+        raise BadInput(f"a study is a full name or the beginning of one name, {part!r} begins {shown}")
     raise no_study(storage, part, names)
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_NAMED])
-    if len(names) > _MAX_NAMED:
-        shown += f" and {len(names) - _MAX_NAMED:,} more"
-    return shown

@@ -66,11 +66,12 @@ def test_the_expected_winner_is_compared_with_simple_uses(fake: Fake) -> None:
     cells = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(Method.EXHAUSTIVE)).cells
     winner = expected_winner(cells, SPACE, Objective.THROUGHPUT)
     assert winner is not None
-    assert winner.trial.samples_per_s == max(e.cell.best.samples_per_s for e in cells if e.cell.best)
-    assert [comparison.name for comparison in winner.comparisons] == ["one device", "one pipeline of 2"]
-    assert all(comparison.estimated and comparison.is_simple_use for comparison in winner.comparisons)
-    [same] = [comparison for comparison in winner.comparisons if comparison.note]
-    assert same.knobs == winner.trial.knobs
+    trial, comparisons = winner
+    assert trial.samples_per_s == max(e.cell.best.samples_per_s for e in cells if e.cell.best)
+    assert [comparison.name for comparison in comparisons] == ["one device", "one pipeline of 2"]
+    assert all(comparison.estimated and comparison.is_simple_use for comparison in comparisons)
+    [same] = [comparison for comparison in comparisons if comparison.note]
+    assert same.knobs == trial.knobs
 
 
 def test_a_configuration_that_follows_the_method_is_counted(fake: Fake) -> None:

@@ -312,14 +312,14 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         expected_s = pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
     winner = expected_winner(expected.cells, space, config.objectives)
     if args.json:
-        best = winner and {**own_values(winner.trial.knobs), **describe_speed(winner.trial)}
+        best = winner and {**own_values(winner[0].knobs), **describe_speed(winner[0])}
         record = expected._asdict() | {"best": best, "cells": list(map(describe_expected, expected.cells))}
         print_json(record | {"n_again": n_again, "expected_s": expected_s} | describe_threads(flow))
         return _dry_exit_code(expected)
     say_defaults(args)
     if winner is not None:
-        needs = flow.setting.needs(winner.trial.knobs.session)
-        show_uses(winner.trial, winner.comparisons, Origin.ESTIMATED, needs=needs)
+        trial, comparisons = winner
+        show_uses(trial, comparisons, Origin.ESTIMATED, needs=flow.setting.needs(trial.knobs.session))
     show(dry_run_table(expected.cells, config.objectives))
     if (n_others := len(space.cells) - len(expected.cells)) > 0:
         print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")
