@@ -36,8 +36,6 @@ class BoundFact(NamedTuple):
 
     Attributes:
         text: the bound with the value.
-        holds: whether the answer keeps it.
-        origin: of the value.
         note: how sure that is: a probability, or measured percentiles.
     """
 
@@ -69,7 +67,9 @@ def bounds_of(summary: StudySummary) -> tuple[BoundFact, ...]:
         if not set(constraint.names) <= values.keys():
             continue
         if row is None:
-            origin, note = origin_of(summary), _probability(winner)
+            share = winner.tokens.bounds_probability
+            note = "" if share is None else f"all bounds hold with a probability of {share:.0%}"
+            origin = origin_of(summary)
         else:
             origin, note = Origin.MEASURED, _percentiles(constraint, row)
         facts.append(BoundFact(_text(constraint, values), constraint.violation(values) <= 0, origin, note))
@@ -96,12 +96,6 @@ def _text(constraint: Constraint, values: dict[str, float]) -> str:
         return f"{TIMES[name]} {time_text(values[name])} {sign} {time_text(float(most_s))}"
     known = ", ".join(f"{name} is {values[name]:.4g}" for name in constraint.names)
     return f"{constraint.text} ({known})"
-
-
-def _probability(trial: Trial) -> str:
-    """How likely all bounds together hold, by the error of forecasts; empty where that is not known."""
-    share = trial.tokens.bounds_probability
-    return "" if share is None else f"all bounds hold with a probability of {share:.0%}"
 
 
 def _percentiles(constraint: Constraint, row: EngineRow) -> str:

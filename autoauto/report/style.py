@@ -54,14 +54,6 @@ def spans_besides_actions(timeline: Timeline, device: int) -> IntArray:
     return longer
 
 
-_LONGEST_ASSUMED = 80
-"""Characters of a line of what was assumed."""
-_LONG_S = 1.0
-"""Latencies from here on are shown in whole milliseconds."""
-_WHOLE = 1000
-"""Tokens a second from here on are shown without a fraction."""
-
-
 def format_value(quantity: str, value: float) -> str:
     """Write a value by the unit in its field's name.
 
@@ -83,8 +75,8 @@ def format_value(quantity: str, value: float) -> str:
     if quantity.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     if quantity == "latency_s":
-        return f"{1e3 * value:,.3f} ms" if value < _LONG_S else f"{1e3 * value:,.0f} ms"
-    if quantity == "tokens_per_s" and value >= _WHOLE:
+        return f"{1e3 * value:,.3f} ms" if value < 1.0 else f"{1e3 * value:,.0f} ms"
+    if quantity == "tokens_per_s" and value >= 1000:
         value = round(value)
     return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
 
@@ -150,7 +142,7 @@ def assumed_text(notes: Sequence[str]) -> str:
     if not notes:
         return ""
     line = f"assumed: {'; '.join(notes)}"
-    if len(line) <= _LONGEST_ASSUMED or len(notes) == 1:
+    if len(line) <= 80 or len(notes) == 1:
         return line
     return "\n  ".join(["assumed:", *notes])
 
@@ -201,15 +193,11 @@ def tag(name: str, *content: str, **attributes: object) -> str:
     head = name
     for key, value in attributes.items():
         if value is not None:
-            head += f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
+            text = escape(str(value))
+            if isinstance(value, float):
+                text = f"{value:.1f}".removesuffix(".0")  # a tenth of a pixel
+            head += f' {key.rstrip("_").replace("_", "-")}="{text}"'
     return f"<{head}>{''.join(content)}</{name}>"
-
-
-def _attribute(value: object) -> str:
-    """The value of an attribute; a number has one decimal, a tenth of a pixel."""
-    if isinstance(value, float):
-        return f"{value:.1f}".removesuffix(".0")
-    return escape(str(value))
 
 
 def words(text: object) -> str:

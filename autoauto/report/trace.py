@@ -26,7 +26,6 @@ def chrome_trace(timeline: Timeline, clock_hz: float | None = None) -> dict[str,
     """The trace as plain values: the pipeline is a process, device d its thread d + 1.
 
     Args:
-        timeline: what to show.
         clock_hz: turns cycles into time, rounded to nanoseconds; without it a cycle is shown as a microsecond.
     """
     return _head(timeline, clock_hz) | {"traceEvents": list(_events(timeline, clock_hz))}

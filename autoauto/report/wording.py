@@ -24,9 +24,7 @@ from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
-_BATCH = tuple(knob for knob in COLUMNS if knob.name == "batch_size")
 _SHORT_MS, _LONG_MS = 0.01, 100.0
-_HOST_HZ = 1e9  # a cycle of the host is a nanosecond
 MAX_HEAD = 9
 """The most characters of a head in one line: a table of all knobs is then no wider than 80."""
 ALL = "all"
@@ -132,8 +130,8 @@ def differing(knobs: Knobs, winner: Knobs, besides: str = "") -> str:
     ('replicas 1', '')
     """
     own, other = flat(knobs), flat(winner)
-    names = [knob.name for knob in (*CELL_KNOBS, *_BATCH) if own[knob.name] != other[knob.name]]
-    return _named_values(knobs, [name for name in names if name != besides])
+    names = [*(knob.name for knob in CELL_KNOBS), "batch_size"]
+    return _named_values(knobs, [name for name in names if own[name] != other[name] and name != besides])
 
 
 def usage(knobs: Knobs) -> str:
@@ -189,7 +187,6 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
 
     Args:
-        trial: the configuration.
         origin: of the throughput; it is left out where it is None.
         error: half the width of the confidence interval of several measurements. Without it the ends of the interval
             of the run are shown, where it has one.
@@ -201,36 +198,26 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
     knobs = trial.knobs
     texts: list[str] = []
     if has_groups(knobs):
-        texts += [_tokens_text(trial, error), groups_text(knobs)]
+        # Tokens a second with the ends of an interval: of our error, or of measurements.
+        ends = trial.tokens.tokens_per_s_ends
+        if error is not None:
+            ends = trial.samples_per_s - error, trial.samples_per_s + error
+        texts += [f"{speed_of(trial.samples_per_s)} {trial.unit}{interval_text(ends)}", groups_text(knobs)]
     else:
-        texts.append(_samples_text(trial, error))
+        noun, speeds = knobs.session.words.unit, []
+        if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
+            speeds.append(f"{trial.replica_samples_per_s:,.1f} a replica")
+        if knobs.n_devices > 1:
+            speeds.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
+        how = "; ".join(filter(None, [usage(knobs), ", ".join(speeds)]))
+        speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}"
+        if not error:
+            speed += run_interval(trial)
+        devices = f"{speed} on {counted(knobs.n_devices, noun)}"
+        texts.append(f"{devices} ({how})" if how else devices)
     if origin is not None:
         texts.append(origin)
     return ", ".join(texts)
-
-
-def _samples_text(trial: Trial, error: float | None) -> str:
-    """Samples a second, on how many devices, and how these share the work."""
-    knobs, noun = trial.knobs, trial.knobs.session.words.unit
-    speeds = []
-    if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
-        speeds.append(f"{trial.replica_samples_per_s:,.1f} a replica")
-    if knobs.n_devices > 1:
-        speeds.append(f"{trial.device_samples_per_s:,.1f} a {noun}")
-    how = "; ".join(filter(None, [usage(knobs), ", ".join(speeds)]))
-    speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}"
-    if not error:
-        speed += run_interval(trial)
-    devices = f"{speed} on {counted(knobs.n_devices, noun)}"
-    return f"{devices} ({how})" if how else devices
-
-
-def _tokens_text(trial: Trial, error: float | None) -> str:
-    """Tokens a second with the ends of an interval: of our error, or of measurements."""
-    ends = trial.tokens.tokens_per_s_ends
-    if error is not None:
-        ends = trial.samples_per_s - error, trial.samples_per_s + error
-    return f"{speed_of(trial.samples_per_s)} {trial.unit}{interval_text(ends)}"
 
 
 def run_interval(trial: Trial) -> str:
@@ -488,7 +475,7 @@ def shown_clock(summary: StudySummary) -> float | None:
 
 def clock_of_trial(trial: Trial) -> float | None:
     """The clock in Hz with which a trial's cycles are shown as time: the host's if a runtime ran it, else None."""
-    return None if trial.knobs.session.runtime is None else _HOST_HZ
+    return None if trial.knobs.session.runtime is None else 1e9  # a cycle of the host is a nanosecond
 
 
 def clock_of(summary: StudySummary, finalist: Trial) -> float | None:

@@ -55,7 +55,6 @@ class ReplicaCommand(NamedTuple):
     """What starts a replica of an engine.
 
     Attributes:
-        words: the program and its options.
         machine: where it is started, counted over the cluster.
         gpus: of the machine, in the order of the stages.
         files: by name, in the folder where it starts.
@@ -136,7 +135,6 @@ class FittedRatio(NamedTuple):
     """What measurements say of the times of configurations of an engine that were not measured.
 
     Attributes:
-        n_measured: configurations of it.
         ratio: measured over forecast time that is expected of a configuration, the mean of candidates.
         low, high: the ends of the interval in which it lies with a probability of 80 %.
     """
@@ -159,7 +157,6 @@ class EngineMeasurements:
         ratios: what measurements say of others, an engine each.
         where: how and where engines were started, for example "local" or "ssh:node1".
         stopped: why no further one was measured, as the end of a sentence.
-        noise: the share of a throughput that is noise.
         n_most: configurations that were to be measured at most.
         rules: that failures taught, a sentence each.
     """

@@ -205,11 +205,7 @@ class DeviceTotals:
 
     @staticmethod
     def of(total: Callable[[str], float | None]) -> DeviceTotals:
-        """Add up all quantities.
-
-        Args:
-            total: gives the sum of a quantity, by the name of its field of `Device`; None where it is not known.
-        """
+        """Add up all quantities: `total` gives the sum of a field of `Device`, or None where it is not known."""
         sums = {each.name: total(each.metadata["quantity"]) for each in fields(DeviceTotals)}
         return DeviceTotals(**sums)
 
@@ -230,7 +226,6 @@ class Result:
     """What a configuration gives; all 0 where it does not fit.
 
     Attributes:
-        samples_per_s: measured throughput.
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.
         latency_s: from a micro-batch's entry to its result; for training of a whole step, for phases of all
             micro-batches, for text from a request to the last token of its answer.

@@ -65,9 +65,7 @@ class Objective(StrEnum):
     What follows from the throughput is computed by `of`: then it is that of the mean of several measurements, too.
 
     Attributes:
-        help: what it is, for its option.
         metric, unit: its value in words, and the unit of that.
-        maximise: whether more is better.
         of: the value of a trial that runs, with its plans.
         number: the number of a trial that it is, whose column tables have and whose axis charts have; empty if none is.
         per_device: whether every device counts, so that one of them is what a search compares with.

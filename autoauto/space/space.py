@@ -73,11 +73,8 @@ class SearchSpace:
     Cells of phases have no `schedule`, and `steps` are their numbers of micro-batches.
 
     Attributes:
-        pairs: the values of every knob by its name.
         session: the class of sessions where no runtime is named: the first of the target (`on_target`), or the class
             that has the given knobs where no target is known.
-        given: the names of the knobs that were given.
-        constraints: over knobs.
 
     Raises:
         BadInput: there is no such knob, or no such value; values do not go together; or no configuration is left.
@@ -216,16 +213,13 @@ class SearchSpace:
             list(self.grid.configurations(self["batch_size"][-1]))  # `Knobs` raises BadInput for what cannot exist
         self._check_sessions()
         if next(_made_cells(self), None) is None:
-            raise BadInput(self._why_empty())
-
-    def _why_empty(self) -> str:
-        """Why no configuration is in the space: the values of none go together, or none meets its constraints."""
-        sessions = dict.fromkeys(knobs.session for knobs in self.grid.configurations(self["batch_size"][0]))
-        conflicts = [session.conflict for session in sessions]
-        if conflicts and all(conflicts):
-            return conflicts[0]
-        texts = ", ".join(constraint.text for constraint in self.constraints)
-        return f"no configuration of the space meets {texts}; try a wider space"
+            # The values of none go together, or none meets the constraints.
+            sessions = dict.fromkeys(knobs.session for knobs in self.grid.configurations(self["batch_size"][0]))
+            conflicts = [session.conflict for session in sessions]
+            if conflicts and all(conflicts):
+                raise BadInput(conflicts[0])
+            texts = ", ".join(constraint.text for constraint in self.constraints)
+            raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
 
     def _check_owners(self) -> None:
         """Refuse values of knobs that no configuration has."""
@@ -401,11 +395,7 @@ def check_n_configurations(grid: Grid) -> None:
 
 
 def read_values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
-    """Values of a knob, or expressions, as their domain has them.
-
-    Raises:
-        BadInput: one is not part of it.
-    """
+    """Values of a knob, or expressions, as their domain has them; a BadInput if one is not part of it."""
     try:
         no_numbers = bool if domain.by_device else bool | str
         if domain.kind in (int, float) and any(isinstance(value, no_numbers) for value in given):

@@ -87,7 +87,6 @@ class KnobChoice(NamedTuple):
         knobs: the configuration, with what follows from the value; where none fits, the one that is nearest to it.
         samples_per_s: its throughput, estimated; 0 where none fits.
         ratio: what it is worth by the objective of the study, in units of the winner's forecast; None where none fits.
-        reason: why none fits.
         is_searched: whether the space of the search had the value.
         p_worse: how likely it gives less than the winner, by the error of the ratio of two forecasts; None where that
             is not known.
@@ -173,7 +172,6 @@ class Alternative(NamedTuple):
         name: what it is, for example "one device".
         knobs: the configuration; where none fits, one of the smallest batch.
         samples_per_s: its throughput, estimated; 0 where none fits.
-        reason: why none fits.
         at_most: whether the estimate only says that the throughput is no higher.
     """
 
@@ -198,7 +196,6 @@ class Verification:
         n_repeats: the maximum number of turns; in each are measured once the best of the search, and those of the
             others that the turns before have not decided.
         winner_index: the position of the winner in `repeated`: 0 unless another is better, or as good and simpler.
-        verdict: how clear the result is.
         auto_pipeline: the result of the search of [auto-pipeline]; None until a report asks for it, or when nothing
             fits by the estimate.
     """
@@ -272,7 +269,6 @@ class StudySummary(Displayed):
         space: the space of the study's last search; None when it is not known.
         alternatives: the simple uses of the cluster in that space; none where there are choices.
         front: of several objectives the configurations that no other dominates, best by the first on top.
-        left_out: how many further trials there are.
     """
 
     study_name: str

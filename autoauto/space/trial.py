@@ -67,8 +67,6 @@ class Trial(Displayed):
     """What came of one configuration.
 
     Attributes:
-        knobs: the configuration.
-        status: how it ended.
         reason: why it does not fit, which constraint does not hold, or what failed; empty when `fits`.
         estimate: the plan with estimated costs; None when no plan fits by the estimate. Trials that are read by the
             thousand have no plans; `with_plans` reads those of one.
@@ -280,7 +278,6 @@ def measured_trial(
     Args:
         knobs, estimate, measured, timeline, origin: as in `Trial`.
         result: its numbers, but those that follow from its plans and from the timeline of a step.
-        device: any of its devices.
         constraints: on knobs and results; with an `output_error` also `USABLE`.
     """
     result = replace(
@@ -413,11 +410,7 @@ class Cell:
 
 
 class ExpectedCell(NamedTuple):
-    """The estimate for one cell of the grid.
-
-    Attributes:
-        n_tries: the number of configurations that a search would try.
-    """
+    """The estimate for one cell of the grid, and how many of its configurations a search would try."""
 
     cell: Cell
     n_tries: int

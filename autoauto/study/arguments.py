@@ -46,11 +46,7 @@ def check_objectives(flow: Flow, objectives: Objectives) -> None:
 
 
 def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest | None) -> None:
-    """Refuse searches whose configurations are not started on engines.
-
-    Raises:
-        BadInput: several objectives have no best, the target is served by no engine, or the model has no name.
-    """
+    """Refuse searches whose configurations are not started on engines."""
     if len(objective_tuple(objectives)) > 1:
         raise BadInput("--measure looks for the best by one objective, got several; try one of them")
     if not flow.forecasts_cells:
@@ -155,9 +151,7 @@ class Extent:
     """Where a search begins and when it ends.
 
     Attributes:
-        first: the configurations to try first.
         time_budget_s: seconds after which no further configuration is tried; None for as many as it takes.
-        started_s: the time of `monotonic` at the start.
     """
 
     first: tuple[Knobs, ...] = ()

@@ -91,7 +91,10 @@ def default_space(
     pools = _pools_of(flow, values, given)
     if pools is not None:
         values |= pools
-        constraints = [_of_one_pool(constraint) for constraint in constraints]
+        for index, constraint in enumerate(constraints):
+            # Two pools need not have the replicas that one pool has on all devices.
+            if {"replicas", "n_devices"}.issubset(constraint.names):
+                constraints[index] = Constraint(f"{_WORKERS} > 0 or {constraint.text}")
     return on_cluster(SearchSpace(**values, constraints=constraints), flow)
 
 
@@ -146,13 +149,6 @@ def _pools_of(flow: Flow, values: Mapping[str, Any], given: Mapping[str, Any]) -
         chosen[_WORKERS] = (0, *chosen[_WORKERS])
     chosen["replicas"] = tuple(sorted({*values["replicas"], best.knobs.replicas}))
     return chosen
-
-
-def _of_one_pool(constraint: Constraint) -> Constraint:
-    """A constraint on the replicas that one pool has on all devices, which two pools need not meet; others stay."""
-    if {"replicas", "n_devices"}.issubset(constraint.names):
-        return Constraint(f"{_WORKERS} > 0 or {constraint.text}")
-    return constraint
 
 
 def _strategies(flow: Flow, given: Mapping[str, Any]) -> tuple[Strategy, ...]:
@@ -273,11 +269,7 @@ def _replicas(
 
 
 def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
-    """The configurations of a space that need no more devices than the cluster of a flow has.
-
-    Raises:
-        BadInput: as `Flow.checked`.
-    """
+    """The configurations of a space that need no more devices than the cluster of a flow has."""
     space = flow.checked(space)
     n_devices = len(flow.cluster)
     bound = Constraint(f"n_devices <= {n_devices}")
@@ -296,11 +288,7 @@ def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
 def default_study_name(
     flow: Flow, objectives: Objectives, fingerprint: Mapping[str, str], space: SearchSpace, *method: object
 ) -> str:
-    """Model, cluster, objectives, and a digest of all that the answer depends on: an equal search resumes the study.
-
-    Args:
-        method: how it chooses, for example the name of the method and the noise.
-    """
+    """Model, cluster, objectives, and a digest of all that the answer depends on: an equal search resumes."""
     digest = hashlib.sha256(repr((fingerprint, space, method)).encode()).hexdigest()
     return f"{flow.graph.name}-{flow.cluster.name}-{objectives_text(objectives).replace(',', '-')}-{digest[:6]}"
 

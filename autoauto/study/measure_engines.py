@@ -38,7 +38,7 @@ from autoauto.study.analysis.best import measurements_of
 from autoauto.study.methods.engines.engine_loop import EngineLoop, engine_of, takes_as_much
 from autoauto.study.methods.engines.measure_next import MIN_GAIN
 from autoauto.study.store.database import set_attribute
-from autoauto.study.store.trials import add_trial, finished_trials, ranges_of, to_optuna
+from autoauto.study.store.trials import add_trial, ranges_of, stored_trials, to_optuna
 
 NOISE = 0.01
 """Share of a throughput that is noise, where the search does not say it; loads go on until they are as exact."""
@@ -249,7 +249,7 @@ class _Session:
     def _add(self, trial: Trial, modelled: Trial, row: EngineRow) -> int:
         """Store a measured trial behind the modelled one, which the search may not have tried; returns its number."""
         of, ranges = self._of, ranges_of(self._of.space, trial.knobs)
-        if trial.knobs not in finished_trials(of.study):
+        if trial.knobs not in stored_trials(of.study).finished:
             add_trial(of.study, to_optuna(modelled, ranges, of.objectives))
         ended = datetime.now(UTC)
         timed = replace(trial, started=datetime.fromisoformat(row.started), ended=ended)

@@ -36,7 +36,7 @@ from autoauto.study.methods.protocol import (
     observation_of,
 )
 from autoauto.study.store.database import attributes_of, set_attribute
-from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, with_plans
+from autoauto.study.store.trials import Ranges, ranges_of, stored_trials, with_plans
 
 FINISHED = "finished"
 """The attribute of a study that holds digests of its finished searches; see `Proposer.name`."""
@@ -47,11 +47,9 @@ class SearchProgress:
     """How far a search is.
 
     Attributes:
-        activity: what it does now.
         done, total: progress of its method, and the maximum: tries, or closed cells of a guided search.
         knobs: the next configuration; None while configurations are only predicted, and at the end.
         n_measured: number of measured configurations, including those of earlier searches.
-        best: the best so far.
         left_s: estimated seconds to the end of the activity (`TimeLeft`); None before its first step is done.
         estimated: while configurations are predicted, one of these; None where it is not known.
     """
@@ -72,10 +70,8 @@ class SearchResult:
 
     Attributes:
         best: the best measured configuration of the space; None when none fits, and with several objectives.
-        study_name: the study that holds the trials.
         trials: the finished trials of the space, of this search or another; they have no plans, `best` and `front` do.
             After a verification those that have turns have the mean throughput of these.
-        space: what was searched.
         front: the Pareto front: the measured configurations that no other dominates; with one objective only the best.
         others: the trials of the study that lie outside the space.
         summary: the study with the trials that this search has seen, and the verification; None after `run_search`.
@@ -142,8 +138,6 @@ class SearchTask:
     """What the loop of a search does.
 
     Attributes:
-        space: what is searched.
-        objectives: the values of the trials.
         method: proposes the configurations; see `method_of`.
         noise: values that differ by at most this share are ties, which go to the simpler configuration.
         strict: whether the highest forecast of engines wins, also where its error is larger than the margin.
@@ -195,7 +189,7 @@ def run_search(
 
 def run_task(task: SearchTask, study: Study, executor: Executor, observers: Observers = UNOBSERVED) -> SearchResult:
     """Search as `run_search` does."""
-    of_study, space = finished_trials(study), task.space
+    of_study, space = stored_trials(study).finished, task.space
     in_space = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
     trials = still_beaten(in_space)
     stale = in_space.keys() - trials.keys()

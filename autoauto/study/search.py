@@ -77,7 +77,7 @@ from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResu
 from autoauto.study.store.database import attributes_of, set_attribute, temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
-from autoauto.study.store.trials import engine_trials, finished_trials
+from autoauto.study.store.trials import stored_trials
 from autoauto.study.verify_winner import verify_winner, with_auto_pipeline
 
 N_OF_FRONT = 20
@@ -303,14 +303,7 @@ def search_study(
     make_executor: Callable[[], Executor] | None = None,
     observers: Observers = UNOBSERVED,
 ) -> SearchResult:
-    """Search the configurations of a flow, and verify the best.
-
-    Args:
-        make_executor: makes an executor for each run and for the verification; by default this process measures.
-
-    Raises:
-        BadInput, KeyboardInterrupt, MeasurementsFailed: as `search_flow`.
-    """
+    """Search the configurations of a flow, and verify the best."""
     checked_repeats(config.n_repeats)
     check_objectives(flow, config.objectives)
     objectives = config.objectives
@@ -352,7 +345,7 @@ def search_study(
         if changes and observers.on_space_change is not None:
             observers.on_space_change(changes)
         note_start(study)
-        earlier = finished_trials(study)
+        earlier = stored_trials(study).finished
         flow.continue_from(tuple(earlier.values()))
         if races:
             flow.race(trial for knobs, trial in earlier.items() if knobs in space)
@@ -378,7 +371,12 @@ def search_study(
         if measures:
             _measure(notes, config, storage, extent, observers)
         notes.note_result(result, is_measured=measures, has_time=not extent.is_over())
-        summary = summarise(study, url, (*result.others, *result.trials.values(), *engine_trials(study)), n_finalists=1)
+        summary = summarise(
+            study,
+            url,
+            (*result.others, *result.trials.values(), *(each for each in stored_trials(study).own if each.origin)),
+            n_finalists=1,
+        )
         if storage.request is None or flow.traits.runs_plans:  # a report has no flow to ask, or not these devices
             summary = with_auto_pipeline(flow, study, summary)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
@@ -549,10 +547,7 @@ def stored(storage: str | None) -> Iterator[str]:
 
 
 def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:
-    """The flow of the search of a study, opened on this machine.
-
-    Args:
-        changes: the model, the cluster or the inputs, when their files have other paths on this machine.
+    """The flow of the search of a study, opened on this machine, where its files may have other paths (`changes`).
 
     Raises:
         BadInput: the study does not store its flow, or something that its trials depend on differs on this machine.

@@ -52,7 +52,6 @@ def verify_winner(
 
     Args:
         n_repeats: number of turns; in each turn every configuration is measured once.
-        make_executor: makes the executor that measures.
         progress: called before every measurement with the number of finished ones and of all.
 
     Returns:

@@ -56,9 +56,12 @@ def _panel(curves: RateCurves, name: str, bounds: list[RateBound]) -> Panel:
         ends = Mark(0.0, bound.limit_s / unit_s), Mark(across.high, bound.limit_s / unit_s)
         series.append(Series("", "limit", Shape.LINE, ends))
     ringed = bounds[0].name if bounds else f"{name}_p99_s"
-    rings: list[Mark] = []
+    rings: list[Mark] = []  # around the highest rates that replicas serve, where they are known
     for line in curves.lines:
-        rings += _ring(line, ringed, unit_s)
+        if line.highest is not None and ringed in line.values:
+            time_s = line.values[ringed][line.requests_per_s.index(line.highest)]
+            hover = f"{counted(line.n_replicas, 'replica')}: up to {line.highest:,.4g} requests/s, {TIMES[ringed]} "
+            rings.append(Mark(line.highest, time_s / unit_s, hover + time_text(time_s)))
     series.append(Series("", RING, Shape.DOT, tuple(rings)))
     has_crosses = any(mark.y is None for each in series for mark in each.marks)
     return Panel(_PANELS[name], across, up, tuple(series), _WIDTH, _HEIGHT, "grows" if has_crosses else "")
@@ -86,22 +89,9 @@ def _line(line: RateLine, name: str, style: str, most_s: float, unit_s: float) -
             marks.append(Mark(rate, time_s / unit_s, hover + time_text(time_s)))
             before = (rate, time_s)
         elif before is not None:
-            crossing = _crossing(before, (rate, time_s), most_s)
+            # The rate at which the straight line from the last point reaches the edge.
+            last_rate, last_s = before
+            crossing = last_rate + (rate - last_rate) * (most_s - last_s) / (time_s - last_s)
             marks.append(Mark(crossing, most_s / unit_s, f"{hover}{time_text(time_s)}"))
             before = None
     return Series(replicas, style, Shape.JOINED, tuple(marks))
-
-
-def _crossing(before: tuple[float, float], after: tuple[float, float], time_s: float) -> float:
-    """The rate at which the straight line through two points reaches a time."""
-    (rate, first_s), (next_rate, next_s) = before, after
-    return rate + (next_rate - rate) * (time_s - first_s) / (next_s - first_s)
-
-
-def _ring(line: RateLine, name: str, unit_s: float) -> list[Mark]:
-    """Around the highest rate that some replicas serve; none where that is not known."""
-    if line.highest is None or name not in line.values:
-        return []
-    time_s = line.values[name][line.requests_per_s.index(line.highest)]
-    hover = f"{counted(line.n_replicas, 'replica')}: up to {line.highest:,.4g} requests/s, {TIMES[name]} "
-    return [Mark(line.highest, time_s / unit_s, hover + time_text(time_s))]

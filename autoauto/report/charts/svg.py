@@ -192,17 +192,14 @@ def _tooltip(mark: Mark) -> str:
     return tag("title", words(mark.hover)) if mark.hover else ""
 
 
-def _opacity(mark: Mark) -> str | None:
-    return None if mark.opacity == 1 else f"{mark.opacity:.2g}".lstrip("0")
-
-
 def _rectangle(mark: Mark, frame: _Frame, gap: float, inset: float = 0.0, rx: int | None = None) -> str:
     """The part of the row from `x` to `stop`; `gap` is the share of the row that is left free above and below."""
     assert mark.y is not None
     x, stop = frame.x.pixel(mark.x) + inset, frame.x.pixel(mark.stop) - inset
     y, height = frame.y.pixel(mark.y + gap) + inset, frame.row * (1 - 2 * gap) - 2 * inset
     box = {"x": x, "y": y, "width": max(stop - x, 0.3), "height": height, "rx": rx}
-    return tag("rect", _tooltip(mark), **box, opacity=_opacity(mark))
+    opacity = None if mark.opacity == 1 else f"{mark.opacity:.2g}".lstrip("0")
+    return tag("rect", _tooltip(mark), **box, opacity=opacity)
 
 
 def _bars(series: Series, frame: _Frame) -> Iterator[str]:
@@ -220,7 +217,6 @@ def _bars(series: Series, frame: _Frame) -> Iterator[str]:
 
 
 def _middle(mark: Mark, frame: _Frame) -> tuple[float, float]:
-    """The pixel in the middle of a bar or cell."""
     assert mark.y is not None
     return frame.x.pixel((mark.x + mark.stop) / 2), frame.y.pixel(mark.y + 0.5)
 

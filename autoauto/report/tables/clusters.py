@@ -18,10 +18,7 @@ class ClusterAnswer(NamedTuple):
     """The answer of a search on one cluster.
 
     Attributes:
-        cluster: its name.
         best: with its plan; None where nothing fits and meets the bounds.
-        origin: of its numbers.
-        study_name: of the search, which `explain` explains.
         reason: why there is none.
     """
 

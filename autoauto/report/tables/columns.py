@@ -46,7 +46,6 @@ def knob_columns(
     """The knobs of a row.
 
     Args:
-        names: the knobs that have a column each.
         configurations: of all rows; their target names the knobs.
         others: further knobs, which share one column as words; a row names those that have an effect in it.
     """
@@ -70,13 +69,7 @@ def _words(names: Collection[str], subject: Trial | Cell) -> Value:
 def objective_columns(
     objectives: Objectives, configurations: Collection[Knobs], besides: Collection[str] = ("samples_per_s", "latency_s")
 ) -> Iterator[RowColumn[Trial]]:
-    """A column for every objective, headed by its unit.
-
-    Args:
-        objectives: of the study.
-        configurations: of all rows.
-        besides: the numbers of a trial that the table shows anyway, whose objectives have no column.
-    """
+    """A column for every objective whose number is not shown anyway (`besides`), headed by its unit."""
 
     def value_at(index: int, trial: Trial) -> Value:
         return value_text(shown_values(objectives, trial)[index])

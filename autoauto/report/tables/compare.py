@@ -41,14 +41,7 @@ class CompareRow(TypedDict):
 
 
 def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds) -> list[CompareRow]:
-    """One row per quantity, named by its field: first those of every stage, then those of the whole plan.
-
-    Args:
-        estimated: the plan with estimated costs.
-        simulated: the timeline of the estimated plan.
-        run: the same plan, measured.
-        speeds: the throughput by estimate, simulation and measurement.
-    """
+    """One row per quantity, named by its field: first those of every stage, then those of the whole plan."""
     assert estimated.partition == run.plan.partition
     measured = run.timelines[0]
     rows = []
@@ -108,13 +101,7 @@ def stage_busy_fraction(timeline: Timeline, stage: int) -> float:
 def compare_table(
     estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, origin: Origin, clock_hz: float | None = None
 ) -> Table:
-    """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0.
-
-    Args:
-        estimated, simulated, run, speeds: as for `compare_rows`.
-        origin: of the measured numbers.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0."""
     columns = (
         Column("stage"),
         Column("quantity"),
@@ -133,16 +120,13 @@ def compare_table(
         texts = [_written(row["quantity"], value, clock_hz) for value in values]
         rows.append((stage, name, *texts, row["difference_percent"]))
     title = f"{Origin.ESTIMATED.capitalize()}, {Origin.SIMULATED} and {origin}"
-    caption = "; ".join(filter(None, [_whose(run.plan), _disturbance(run)]))
-    return Table(title, columns, tuple(rows), caption, grouped=True)
-
-
-def _whose(plan: Plan) -> str:
-    """Which replicas the rows are of, where they have different plans."""
-    if not plan.other_plans:
-        return ""
-    replicas = ", ".join(map(str, plan.replica_numbers[0]))
-    return f"of replica {replicas}, the slowest; samples_per_s are those of all replicas"
+    remarks = []
+    if run.plan.other_plans:
+        replicas = ", ".join(map(str, run.plan.replica_numbers[0]))
+        remarks.append(f"of replica {replicas}, the slowest; samples_per_s are those of all replicas")
+    if disturbance := _disturbance(run):
+        remarks.append(disturbance)
+    return Table(title, columns, tuple(rows), "; ".join(remarks), grouped=True)
 
 
 def _quantity_name(quantity: str, clock_hz: float | None) -> str:
@@ -170,10 +154,6 @@ def run_table(run: Run, origin: Origin) -> Table:
     """One row per device of every pipeline: the shares of its time in which it computed, moved tensors, and waited.
 
     Devices have a column where several run one stage.
-
-    Args:
-        run: the measured run.
-        origin: of its numbers.
     """
     columns = (
         Column("pipeline"),

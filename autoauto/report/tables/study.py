@@ -67,7 +67,6 @@ def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
     """One row per simple use of the cluster: its throughput, the origin of that, and how much better the winner is.
 
     Args:
-        comparisons: with the winner; those with other configurations are left out.
         origin: of throughputs that are not estimated.
     """
     unit = unit_of(comparison.knobs for comparison in comparisons if comparison.knobs)
@@ -136,18 +135,15 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
             caption = f"{turns}, {origin}"
     name = f"{configuration(winner.knobs)}, {origin}"
     rows: list[tuple[Value, ...]] = [("winner", speed_text(speed, winner.unit), "", name)]
-    rows += [_comparison(each, winner) for each in comparisons]
+    for each in comparisons:
+        notes = [each.note] if each.note else []
+        if each.knobs:
+            notes.append(difference(each.knobs, winner.knobs))
+        text = speed_text(each.speed, winner.unit) if each.speed else None
+        rows.append((compared_name(each), text, each.gain_percent, "\n".join(notes)))
     columns = (Column(""), speeds_column(winner.unit), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"
     return Table(title, columns, tuple(rows), caption)
-
-
-def _comparison(comparison: Comparison, winner: Trial) -> tuple[Value, ...]:
-    notes = [comparison.note] if comparison.note else []
-    if comparison.knobs:
-        notes.append(difference(comparison.knobs, winner.knobs))
-    speed = speed_text(comparison.speed, winner.unit) if comparison.speed else None
-    return compared_name(comparison), speed, comparison.gain_percent, "\n".join(notes)
 
 
 def binding_table(

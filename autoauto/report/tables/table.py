@@ -135,11 +135,8 @@ _MIN_TEXT_WIDTH = 16
 
 
 class _Console(Console):
-    """Leaves it to the command to end where the reader of a pipe has gone."""
-
     def on_broken_pipe(self) -> None:
-        """Raise what a print raises."""
-        raise BrokenPipeError
+        raise BrokenPipeError  # the command ends where the reader of a pipe has gone
 
 
 def show(*parts: Table | str | Text) -> None:

@@ -47,7 +47,6 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
     """The limit of a configuration whose requests arrive at times of their own, simulated; empty without such arrivals.
 
     Args:
-        trial: the configuration.
         curves: of it; then it is what binds at the lowest rate that is too high, else at the rate of the trial.
     """
     load = trial.result.load

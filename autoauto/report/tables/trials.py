@@ -44,7 +44,6 @@ def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | N
     """One row per fact of the best configuration and of its search.
 
     Args:
-        trial: with its plan.
         counts: how many configurations were tried and measured.
         origin: of the numbers of trials; engines may have measured this one.
     """
@@ -58,13 +57,7 @@ def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | N
 
 
 def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> list[tuple[str, str, str]]:
-    """The facts about a configuration, each with its name, its value and its origin; the estimate's name is empty.
-
-    Args:
-        trial: with its plan.
-        origin: of the measured numbers.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """The facts about a configuration, each with its name, its value and its origin; the estimate's name is empty."""
     if has_groups(trial.knobs):
         return serving_facts(trial, origin)
     knobs, plan = trial.knobs, trial.plan
@@ -106,9 +99,6 @@ def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, orig
     """One row per trial, best first by the first objective; those that do not fit or break a constraint come last.
 
     Args:
-        trials: of a study.
-        top: how many to show.
-        objectives: of the study.
         origin: of the throughputs; those that have another say so.
     """
     first, *_ = asked = objective_tuple(objectives)
@@ -179,15 +169,11 @@ def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
     rows: list[tuple[Value, ...]] = []
     for cell in cells:
         speed = cell.best.samples_per_s if cell.best else None
-        rows.append((*(knob_value(cell.knobs, name) for name in names), _largest_batch(cell), speed))
+        largest = str(cell.largest.knobs.batch_size) if cell.largest else "none"
+        if cell.largest and not cell.first_unfit:
+            largest = f">= {largest}"
+        rows.append((*(knob_value(cell.knobs, name) for name in names), largest, speed))
     return Table(f"What fits, {origin}", columns, tuple(rows), _what_fits_most(cells))
-
-
-def _largest_batch(cell: Cell) -> str:
-    if cell.largest is None:
-        return "none"
-    largest = str(cell.largest.knobs.batch_size)
-    return largest if cell.first_unfit else f">= {largest}"
 
 
 def _what_fits_most(cells: Sequence[Cell]) -> str:
@@ -208,14 +194,7 @@ def _what_fits_most(cells: Sequence[Cell]) -> str:
 
 
 def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, origin: Origin) -> Table:
-    """One row per configuration of the Pareto front: no other beats it in one objective without losing in another.
-
-    Args:
-        front: best by the first objective on top.
-        objectives: the objectives.
-        counts: how many configurations were tried and measured.
-        origin: of the numbers.
-    """
+    """One row per configuration of the Pareto front: no other beats it in one objective without losing in another."""
     configurations = [trial.knobs for trial in front]
     names, others = _shown_knobs(configurations)
     columns: list[RowColumn[Trial]] = [

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from autoauto.report.style import difference_percent, format_difference
-from autoauto.report.tables.table import Column, Table, Value
+from autoauto.report.tables.table import Column, Table
 from autoauto.report.tables.trials import best_facts
 from autoauto.report.wording import origin_of, shown_clock
 from autoauto.space.study_summary import StudySummary
@@ -44,7 +44,6 @@ class ComparedRow(NamedTuple):
     """One property of both searches.
 
     Attributes:
-        what: it is.
         first, second: texts; None where a search has none.
         difference_percent: how much more the second is, of the first; None for what is no number.
     """
@@ -70,15 +69,14 @@ def comparison_tables(first: ComparedSearch, second: ComparedSearch) -> list[Tab
     columns = (Column("what"), Column("first"), Column("second"), Column("difference"))
     tables = []
     for title, rows in compared_rows(first, second).items():
-        table = Table(title, columns, tuple(map(_cells, rows)))
+        cells = []
+        for row in rows:
+            percent = row.difference_percent
+            cells.append((row.what, row.first, row.second, "" if percent is None else format_difference(percent)))
+        table = Table(title, columns, tuple(cells))
         # Only results are numbers.
         tables.append(table if title == RESULTS else table.without("difference"))
     return tables
-
-
-def _cells(row: ComparedRow) -> tuple[Value, ...]:
-    percent = row.difference_percent
-    return row.what, row.first, row.second, "" if percent is None else format_difference(percent)
 
 
 def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[ComparedRow]:

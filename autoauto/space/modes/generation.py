@@ -42,11 +42,7 @@ OUTPUT_TOKENS = Knob(
 class Generation(Mode):
     """Text that a decoder generates by pipelines, each with as many micro-batches of sequences in flight as stages.
 
-    A step of a micro-batch gives a token of every sequence.
-
-    Attributes:
-        input_tokens: of a prompt.
-        output_tokens: of an answer; the only one comes with the prompt, with no time between tokens.
+    A step of a micro-batch gives a token of every sequence. The only token of an answer comes with the prompt.
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (INPUT_TOKENS, OUTPUT_TOKENS)

@@ -126,9 +126,7 @@ class Problem:
         cluster: a built-in name or a file; None is the target's default.
         headroom: share of every device's memory that is left free.
         precision: of weights and activations; None is the target's default.
-        constraints: expressions over results that must hold.
         options: those that only the target has, and that differ from their defaults.
-        model_inputs: what is said of the model's inputs.
         profile: files that another tool recorded, in place of a target.
     """
 
@@ -215,11 +213,7 @@ class Problem:
 
     @staticmethod
     def read(plain: object, where: str) -> Problem:
-        """Read what `plain` wrote.
-
-        Raises:
-            BadInput: a field is missing or wrong; the message begins with `where`.
-        """
+        """Read what `plain` wrote; the message of a BadInput begins with `where`."""
         return from_plain(Problem, plain, where, form=_STORED)
 
 

@@ -35,7 +35,6 @@ class KnobValues:
     """The values of some knobs; the devices, the model and the target say those of the others.
 
     Attributes:
-        values: by the names of knobs.
         constraints: expressions over knobs that must hold.
         global_batch: samples of a step of training, from which the numbers of micro-batches follow.
     """
@@ -216,11 +215,7 @@ class StudyConfig:
 
     @staticmethod
     def read(plain: object, where: str) -> StudyConfig:
-        """Read what `plain` wrote.
-
-        Raises:
-            BadInput: a field is missing or wrong; the message begins with `where`.
-        """
+        """Read what `plain` wrote; the message of a BadInput begins with `where`."""
         stored: Any = from_plain(_STORED, plain, where)
         others = {
             "space": stored.space.read(),
@@ -282,11 +277,7 @@ class SearchRequest:
 
     @staticmethod
     def from_json(text: str) -> SearchRequest:
-        """Read what `to_json` wrote.
-
-        Raises:
-            BadInput: a field is missing or wrong.
-        """
+        """Read what `to_json` wrote; a BadInput where a field is missing or wrong."""
         stored: Any = from_json(_STORED_REQUEST, text, "the request of a search")
         problem = Problem.read(stored.problem, "the problem of a search")
         return SearchRequest(problem, StudyConfig.read(stored.study, "the study of a search"))

@@ -8,7 +8,7 @@ these. It does not see that a smaller batch may be faster. Its answer is `estima
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from autoauto.records.interval import Interval
@@ -24,7 +24,7 @@ from autoauto.space.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.space.trial import Cell, Status, Trial
+from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, is_distinct
 from autoauto.study.methods.registry import IsBoundedBy
 from autoauto.study.methods.simple_uses import use_of
@@ -93,8 +93,13 @@ def measured_answer(summary: StudySummary) -> Trial | None:
     space = summary.space
     largest_size = max(space["batch_size"]) if space else max(trial.knobs.batch_size for trial in summary.trials)
     tried = {trial.knobs for trial in summary.trials}
-    if not all(_is_bracketed(cell, largest_size) for cell in summary.cells):
-        return None
+    for cell in summary.cells:
+        # An untried batch size may be the largest that fits.
+        largest = cell.largest.knobs.batch_size if cell.largest else 0
+        if cell.first_unfit is None and largest != largest_size:
+            return None
+        if cell.first_unfit is not None and cell.first_unfit.knobs.batch_size != largest + 1:
+            return None
     if space is not None and any(tried.isdisjoint(cell) for cell in space.cells):
         return None
     return max((cell.largest for cell in summary.cells if cell.largest is not None), key=summary.worth)
@@ -108,21 +113,40 @@ def asks_auto_pipeline(summary: StudySummary) -> bool:
     return winner.knobs.session.words.has_auto_pipeline and measured_answer(summary) is None
 
 
-def _is_bracketed(cell: Cell, largest_size: int) -> bool:
-    """True if no untried batch size can be the largest that fits."""
-    largest = cell.largest.knobs.batch_size if cell.largest else 0
-    if cell.first_unfit is None:
-        return largest == largest_size
-    return cell.first_unfit.knobs.batch_size == largest + 1
-
-
 @reads
 def study_comparisons(summary: StudySummary) -> tuple[Comparison, ...]:
     """The winner against simple uses, the next best, the session that was measured in turns and [auto-pipeline].
 
     Configurations that were measured again are compared by their means, others by their trials.
     """
-    return tuple(_comparisons(summary)) if summary.winner else ()
+    if summary.winner is None:
+        return ()
+    comparisons = [_against_alternative(summary, alternative) for alternative in summary.alternatives]
+    verification = summary.verification
+    rows = verification.repeated if verification else ()
+    others = [row for row in rows[:2] if verification and row != verification.winner and row.name != ONE_SESSION]
+    if verification is not None and others:
+        comparisons.append(_against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict]))
+    elif len(summary.ranked) > 1:
+        comparisons.append(_against_trial(summary, RUNNER_UP, summary.ranked[1], "the next best configuration"))
+    else:
+        comparisons.append(Comparison(RUNNER_UP, None, None, None, "nothing else fits"))
+    for row in rows:
+        if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
+            comparisons.append(_against_repeated(verification, row.name, row, "measured in the same turns"))
+    if not summary.winner.knobs.session.words.has_auto_pipeline:
+        return tuple(comparisons)
+    # The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated where that was asked.
+    answer = measured_answer(summary)
+    estimated = verification.auto_pipeline if verification else None
+    if answer is not None:
+        note = "the best of the largest batch sizes that fit, the answer of auto_pipeline"
+        comparisons.append(_against_trial(summary, GRID_BISECT, answer, note))
+    elif estimated is not None:
+        speed, gain_percent = Interval(estimated.samples_per_s, None), estimated.gain_percent
+        note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
+        comparisons.append(Comparison(GRID_BISECT, estimated.knobs, speed, gain_percent, note, estimated=True))
+    return tuple(comparisons)
 
 
 def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -138,35 +162,6 @@ def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
     if best.estimated:
         note += f"; {_BY_ESTIMATE}"
     return [best._replace(note=note), *others]
-
-
-def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
-    for alternative in summary.alternatives:
-        yield _against_alternative(summary, alternative)
-    verification = summary.verification
-    rows = verification.repeated if verification else ()
-    others = [row for row in rows[:2] if verification and row != verification.winner and row.name != ONE_SESSION]
-    if verification is not None and others:
-        yield _against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict])
-    elif len(summary.ranked) > 1:
-        yield _against_trial(summary, RUNNER_UP, summary.ranked[1], "the next best configuration")
-    else:
-        yield Comparison(RUNNER_UP, None, None, None, "nothing else fits")
-    for row in rows:
-        if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
-            yield _against_repeated(verification, row.name, row, "measured in the same turns")
-    if not (summary.winner and summary.winner.knobs.session.words.has_auto_pipeline):
-        return
-    # The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated where that was asked.
-    answer = measured_answer(summary)
-    estimated = verification.auto_pipeline if verification else None
-    if answer is not None:
-        note = "the best of the largest batch sizes that fit, the answer of auto_pipeline"
-        yield _against_trial(summary, GRID_BISECT, answer, note)
-    elif estimated is not None:
-        speed = Interval(estimated.samples_per_s, None)
-        note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
-        yield Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
 def _against_alternative(summary: StudySummary, alternative: Alternative) -> Comparison:

@@ -45,7 +45,6 @@ def dry_run(
     What the bounds of forecasts rule out is not forecast, as in a search.
 
     Args:
-        expect: the estimated trial of a configuration.
         bounds: the flow of the estimates, for its bounds; by default there are none.
     """
     estimates: dict[Knobs, Trial] = {}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from optuna import Study
 
@@ -38,7 +38,6 @@ class TieBreak(NamedTuple):
 
     Attributes:
         second: whether it is the second, which is better, or as good and simpler.
-        verdict: how clear that is.
     """
 
     second: bool
@@ -194,7 +193,6 @@ def verify(
         progress: called before every measurement with the number of finished ones and of all.
 
     Raises:
-        KeyboardInterrupt: it was interrupted.
         BadInput: the study's database cannot be used any more.
     """
     noise, n_repeats = turns.noise, turns.n_repeats
@@ -240,7 +238,16 @@ def with_means(trials: Iterable[Trial], verification: Verification, objective: O
 
 def verifications(study: Study) -> list[Verification]:
     """The stored verifications, the last first: one for every configuration that was the best of a search."""
-    return [_read(entry) for entry in attributes_of(study).get(VERIFIED, ())]
+    stored = []
+    for entry in attributes_of(study).get(VERIFIED, ()):
+        rows = []
+        for row in entry["repeated"]:
+            speeds, scores = tuple(row["samples_per_s"]), tuple(row["scores"])
+            rows.append(Repeated(row["name"], knobs_of(row["knobs"]), speeds, scores, row["reason"]))
+        answer = entry["seed"] and AutoPipelineAnswer(**{**entry["seed"], "knobs": knobs_of(entry["seed"]["knobs"])})
+        verdict = Verdict(entry["verdict"])
+        stored.append(Verification(tuple(rows), entry["n_repeats"], entry["settled"], verdict, answer))
+    return stored
 
 
 def verified_winners(study: Study) -> dict[Knobs, Knobs]:
@@ -302,12 +309,3 @@ def store_verification(study: Study, verification: Verification) -> None:
     best = verification.repeated[0].knobs.values
     others = [other for other in attributes_of(study).get(VERIFIED, ()) if other["repeated"][0]["knobs"] != best]
     set_attribute(study, VERIFIED, [entry, *others])
-
-
-def _read(entry: Mapping[str, Any]) -> Verification:
-    rows = [
-        Repeated(row["name"], knobs_of(row["knobs"]), tuple(row["samples_per_s"]), tuple(row["scores"]), row["reason"])
-        for row in entry["repeated"]
-    ]
-    answer = entry["seed"] and AutoPipelineAnswer(**{**entry["seed"], "knobs": knobs_of(entry["seed"]["knobs"])})
-    return Verification(tuple(rows), entry["n_repeats"], entry["settled"], Verdict(entry["verdict"]), answer)

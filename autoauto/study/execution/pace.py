@@ -32,11 +32,7 @@ class TimeLeft:
         self._start_s, self._start_done = 0.0, 0
 
     def seconds(self, activity: SearchActivity, done: int, total: int, resumed: bool) -> float | None:
-        """The remaining seconds of an activity; None before its first step is done.
-
-        Args:
-            resumed: whether the result of the next configuration is known from an earlier search.
-        """
+        """The remaining seconds of an activity; None before its first step is done."""
         now_s = self._clock()
         if self._resumed or resumed or activity is not self._activity or done < self._start_done:
             self._activity, self._start_s, self._start_done = activity, now_s, done
@@ -46,11 +42,7 @@ class TimeLeft:
 
 
 class Pace(NamedTuple):
-    """The duration of measurements.
-
-    Attributes:
-        seconds: the median duration.
-    """
+    """The median duration of measurements, and their number."""
 
     seconds: float
     n_known: int
@@ -58,12 +50,7 @@ class Pace(NamedTuple):
 
 @through_restarts
 def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
-    """The duration of measurements in all studies of the same model on the same devices; None without such studies.
-
-    Args:
-        storage: URL of the database, which need not exist.
-        fingerprint: of the search; see `PACE_ATTRIBUTES`.
-    """
+    """The duration of measurements in all studies of the same model on the same devices; None without such studies."""
     try:
         backend = existing_storage(storage)
     except AutoautoError:

@@ -46,7 +46,6 @@ class Candidate(NamedTuple):
 
     Attributes:
         bound: the maximum score that is plausible.
-        expected: the expected score.
         holds: the probability that its constraints hold.
         cell: its cell.
         position: its index there.

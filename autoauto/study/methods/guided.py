@@ -88,16 +88,6 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
         search.record(cell, index, observation)
 
 
-def _cells(space: SearchSpace, predictor: Predictor) -> list[Candidates]:
-    """All cells; those that differ in the memory proportion alone are a family."""
-    families: dict[object, int] = {}
-    cells = []
-    for number, cell in enumerate(space.cells):
-        family = families.setdefault(replace(cell[0], session=cell[0].session.common), len(families))
-        cells.append(Candidates(cell, predictor, number, family))
-    return cells
-
-
 def _samples(cells: Iterable[Candidates]) -> list[Candidates]:
     """One cell of every pipeline and batch sizes, the simplest of those that may work; by ascending limit."""
     by_size: dict[object, list[Candidates]] = {}
@@ -112,7 +102,11 @@ def _samples(cells: Iterable[Candidates]) -> list[Candidates]:
 
 class _BranchAndBound:
     def __init__(self, space: SearchSpace, predictor: Predictor, noise: float) -> None:
-        cells = _cells(space, predictor)
+        families: dict[object, int] = {}  # of cells that differ in the memory proportion alone
+        cells = []
+        for number, cell in enumerate(space.cells):
+            family = families.setdefault(replace(cell[0], session=cell[0].session.common), len(families))
+            cells.append(Candidates(cell, predictor, number, family))
         self.n_cells = len(cells)
         # Not surveyed; the largest limit is last, of equal ones that whose stages have more choices, then the first.
         first = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].mode.recompute is not Recompute.AUTO))
@@ -248,7 +242,6 @@ class _BranchAndBound:
                 return self._smallest_of_ties(self._most_promising(best))
 
     def _highest_bound(self) -> Candidate | None:
-        """The candidate of the highest bound above the target."""
         candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
         if not self._best:  # without a target, a bound is no reason to measure unless there is nothing else
             candidates = [candidate for candidate in candidates if not candidate.is_bound] or candidates

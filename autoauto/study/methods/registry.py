@@ -51,15 +51,7 @@ def method_of(
     n_measurements: int = 30,
     last: Knobs | None = None,
 ) -> Proposer:
-    """The method of a name, as `run_search` takes it.
-
-    Args:
-        predictor: the estimate; only guided asks.
-        objectives: of the search; guided optimises the first.
-        noise: share of a value that is noise; only guided uses it.
-        n_measurements: number of measurements after which tpe and random stop.
-        last: one more configuration, which every method proposes in the end.
-    """
+    """The method of a name, as `run_search` takes it; see `MethodChoice`. Only guided asks the estimate."""
     n_objectives = len(objective_tuple(objectives))
     methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
         Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
@@ -76,7 +68,6 @@ class MethodChoice(NamedTuple):
     """A method and what it is given, beside the estimate and the objectives; see `method_of`.
 
     Attributes:
-        method: its name.
         noise: share of a value that is noise.
         n_measurements: the budget of tpe and random.
         last: one more configuration, which it proposes in the end.
@@ -133,12 +124,10 @@ def predictor(
 
     Args:
         expect: the estimated trial of a configuration.
-        objectives: of the search.
         upper_bound: one that is no worse and costs less to make; None where `expect` costs as little.
         is_bounded_by: says sooner whether a configuration gives no more than so many samples/s.
         step_bounds: bounds of the estimate, sooner than all of these; used for throughput only, as `is_bounded_by`.
         survey: makes the forecasts of whole cells at once, in place of all others.
-        memory_never_falls: as in `Predictor`.
     """
     if survey is not None:
         return Predictor(lambda knobs, _=0.0: survey([knobs])[0], survey=survey)

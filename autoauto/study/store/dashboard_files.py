@@ -31,11 +31,9 @@ class DashboardFiles:
 
     Args:
         storage: URL of the study's database.
-        study_name: its name there.
         folder: of the files; created when it does not exist.
 
     Attributes:
-        backend: the database.
         study_id: the number of the study there, part of addresses of the dashboard.
         files: those in the folder.
 

@@ -133,11 +133,7 @@ def existing_storage(storage: str) -> TrialStorage:
 
 
 def existing_engine(storage: str) -> Engine:
-    """Connections to a database that holds studies; none stays open between two uses.
-
-    Raises:
-        BadInput, MissingExtra: as `existing_storage`.
-    """
+    """Connections to a database that holds studies; none stays open between two uses."""
     url = parse_url(storage)
     file = backend_of(url).file(url)
     if file is not None and not file.exists():

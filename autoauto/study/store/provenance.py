@@ -16,11 +16,7 @@ _GIT_S = 10.0  # a file system that hangs must not stop a search
 
 
 def provenance(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    """Versions, the state of autoauto's checkout when it runs from one, and the machine without its name.
-
-    Args:
-        packages: whose versions are included, where they are installed.
-    """
+    """Versions, the state of autoauto's checkout when it runs from one, and the machine without its name."""
     attributes = {"python": platform.python_version(), "machine": machine()}
     for package in packages:
         try:

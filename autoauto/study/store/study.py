@@ -331,7 +331,6 @@ def find_study(storage: str, part: str | None) -> tuple[str, str]:
     """The full name of a study, and why it is meant; an empty text where its full name was given.
 
     Args:
-        storage: the URL of its database.
         part: its name, or the beginning of its name alone; None for the latest.
 
     Raises:

@@ -120,10 +120,6 @@ class TrialStorage(RDBStorage):
 
     A row that is not there is a KeyError, as in Optuna's. The tables are made where they are missing.
 
-    Args:
-        url: of the database.
-        engine_kwargs: for SQLAlchemy's engine.
-
     Raises:
         RuntimeError: another version of Optuna made the tables; the message says how to upgrade them.
     """
@@ -288,7 +284,6 @@ class TrialStorage(RDBStorage):
         """Write a trial that has ended, without intermediate values, in one transaction; returns its id.
 
         Args:
-            study_id: of a study, which is locked meanwhile.
             trial: with any number: it gets the next one.
             then: writes what belongs to the trial; where it raises, nothing is written.
 

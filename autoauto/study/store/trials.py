@@ -214,7 +214,10 @@ def own_trial(row: Mapping[str, Any], n_objectives: int) -> Trial | None:
     """The trial of the cells of `trial_rows`; None where another program wrote or edited it."""
     if "status" not in row or row["state"] not in _ENDED or UNREADABLE in row.values():
         return None
-    values = _values(row)
+    values: tuple[float, ...] = ()
+    if row["value"] is not None:  # the columns of further objectives are "value_1" and so on
+        others = takewhile(row.__contains__, (f"value_{index}" for index in count(1)))
+        values = (row["value"], *(row[name] for name in others))
     numbers = [row[name] for name in (*_NUMBERS, "constraint") if row.get(name) is not None]
     if not all(isinstance(number, int | float) and not isnan(number) for number in (*values, *numbers)):
         return None
@@ -225,16 +228,6 @@ def own_trial(row: Mapping[str, Any], n_objectives: int) -> Trial | None:
     if trial.fits and len(values) != n_objectives:
         return None
     return trial
-
-
-def finished_trials(study: Study) -> dict[Knobs, Trial]:
-    """The `StoredTrials.finished` of a study."""
-    return stored_trials(study).finished
-
-
-def engine_trials(study: Study) -> list[Trial]:
-    """The trials of a study that engines gave, beside those of its own origin; by number."""
-    return [trial for trial in stored_trials(study).own if trial.origin is not None]
 
 
 @reads
@@ -269,14 +262,6 @@ def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
         excess_bytes=cells.get("excess_bytes", 0),
         origin=Origin(cells[ORIGIN]) if ORIGIN in cells else None,
     )
-
-
-def _values(row: Mapping[str, Any]) -> tuple[float, ...]:
-    """The values of all objectives; the columns of further ones are "value_1" and so on."""
-    if row["value"] is None:
-        return ()
-    others = takewhile(row.__contains__, (f"value_{index}" for index in count(1)))
-    return (row["value"], *(row[name] for name in others))
 
 
 def _utc(local: datetime | None) -> datetime | None:

@@ -36,7 +36,6 @@ from autoauto.study.store.trials import (
     STAGES,
     describe_plan,
     describe_stages,
-    finished_trials,
     from_optuna,
     plan_of,
     ranges_of,
@@ -60,7 +59,7 @@ PHASED = PhasedPlan((FIRST, LAST), 4, IoMode.IO, BUFFERS, (0, 0), 0, 2).with_pha
 
 
 def finished_in(study: optuna.Study, space: SearchSpace) -> dict[Knobs, Trial]:
-    return {knobs: trial for knobs, trial in finished_trials(study).items() if knobs in space}
+    return {knobs: trial for knobs, trial in stored_trials(study).finished.items() if knobs in space}
 
 
 def round_trip(plan: Plan | PhasedPlan) -> Plan | PhasedPlan:
@@ -171,7 +170,7 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     [trial] = stored_trials(study).own
     assert with_plans(study, trial) == from_optuna(stored)
     assert with_plans(study, trial).measured == overlapped
-    assert finished_trials(study) == {knobs: trial}
+    assert stored_trials(study).finished == {knobs: trial}
     assert finished_in(study, SearchSpace((2,), (0.6,), (32,))) == {}
 
 
@@ -441,7 +440,7 @@ def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake)
 def test_finished_trials_are_found_by_configuration(study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial]) -> None:
     add(study, Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1), ZeroDivisionError())
     numbers = {knobs: trial.number for knobs, trial in by_knobs.items()}
-    assert {knobs: trial.number for knobs, trial in finished_trials(study).items()} == numbers
+    assert {knobs: trial.number for knobs, trial in stored_trials(study).finished.items()} == numbers
     narrow = SearchSpace((1,), (0.3, 1.0), (1, 2, 64))
     assert set(finished_in(study, narrow)) == {TIED, TOO_BIG}
     assert set(finished_in(study, SearchSpace((1, 2), (0.3,), (1, 64)))) == {TIED}
@@ -461,7 +460,7 @@ def test_a_wider_space_uses_the_same_study(study: optuna.Study, by_knobs: dict[K
         Knobs(n_ipu=4, memory_proportion=0.1, batch_size=500),
     )
     add(study, knobs, fake(knobs), wide)
-    assert set(finished_trials(study)) == {*by_knobs, knobs}
+    assert set(stored_trials(study).finished) == {*by_knobs, knobs}
 
 
 @pytest.mark.usefixtures("by_knobs")

@@ -42,7 +42,6 @@ class EngineLoop:
 
     Args:
         forecasts: of the space, without plans.
-        constraints: on results.
         noise: share of a throughput that is noise.
         known: configurations that were started before, which may be measured in any case.
     """
