@@ -1,10 +1,4 @@
-"""A study as one HTML file that needs no network, `study_page`: the winner, what binds it, pictures and tables.
-
-A timeline as such a file: `timeline_page`.
-
-What pages consist of: `document` or `framed`, `section`, `table_section` and `figure`; of a study
-`winner_section`, `front_section` and `command_line`. `write_page`.
-"""
+"""A study as one HTML file that needs no network, `study_page`: the winner, what binds it, pictures and tables."""
 
 from __future__ import annotations
 
@@ -59,11 +53,7 @@ SCRIPT = Path(__file__).parent / "page.js"
 
 
 def write_page(page: str, path: Path) -> None:
-    """Write a page that `document` made to a file.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Write a page that `document` made to a file; a BadInput if the file cannot be written."""
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -155,6 +145,9 @@ def study_page(
         f"objective {attributes.get('objective', summary.objective)}",
     ]
     notes = [tag("li", words(note)) for note in summary.notes]
+    placement = None
+    if summary.winner is not None and isinstance(summary.winner.plan, Plan):
+        placement = placement_table(summary.winner.plan, summary.winner.knobs)
     subject = f"{attributes.get('model', 'model')} on {attributes.get('cluster', 'cluster')}"
     return document(
         f"{summary.study_name}: {subject}",
@@ -165,7 +158,7 @@ def study_page(
         engines_section(summary),
         table_section(choices_table(summary), "choices"),
         _binds(summary),
-        _devices(summary),
+        table_section(placement, "devices"),
         section("Assumed", tag("ul", *notes), "assumed") if notes else "",
         _charts(study_charts(summary, timeline)),
         _tables(summary),
@@ -283,14 +276,6 @@ def engines_section(summary: StudySummary) -> str:
     parts = [table_section(table, f"engines-{n}") for n, table in enumerate(answer_tables(summary))]
     parts += [tag("p", words(line)) for line in measurement_lines(summary)]
     return "".join(parts)
-
-
-def _devices(summary: StudySummary) -> str:
-    """The table of which device holds which stage of which replica; empty where the stages say it."""
-    winner = summary.winner
-    if winner is None or not isinstance(winner.plan, Plan):
-        return ""
-    return table_section(placement_table(winner.plan, winner.knobs), "devices")
 
 
 def _charts(charts: Sequence[Chart]) -> str:

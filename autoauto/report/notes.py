@@ -71,7 +71,6 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
 
 
 def _speed(trial: Trial, origin: str) -> str:
-    """Measured throughput, and the estimated one where there is one."""
     speed = f"**{trial.samples_per_s:,.1f} {trial.unit}**, {origin}"
     if not trial.estimated_samples_per_s:
         return speed

@@ -141,7 +141,12 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
     if loss_percent < 0.05:  # what is shown as 0.0 %
         causes = ["as good, but found later"]
     else:
-        causes = _lower_rate(best, winner) or _longer_part(best, winner, shown_clock(summary))
+        # The rates of arrivals that keep all bounds, where they were searched and none was given.
+        rate, of_winner = best.result.value("rate_per_s"), winner.result.value("rate_per_s")
+        if rate is None or of_winner is None or rate == of_winner:
+            causes = _longer_part(best, winner, shown_clock(summary))
+        else:
+            causes = [f"keeps the bounds up to {rate:.3g} requests/s, the winner up to {of_winner:.3g}"]
         idle, of_winner = best.step.bubble_fraction, winner.step.bubble_fraction
         if idle is not None and of_winner is not None and idle > of_winner + 0.005:
             causes.append(f"{100 * idle:.0f} % idle, the winner's {100 * of_winner:.0f} %")
@@ -179,14 +184,6 @@ def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
                 return "slower than the winner when measured again"
             when = " when measured again"
     return f"as good as the winner within the noise{when}; the winner is simpler"
-
-
-def _lower_rate(best: Trial, winner: Trial) -> list[str]:
-    """The rates of arrivals that keep all bounds, where they were searched; empty where a rate was given."""
-    rate, of_winner = best.result.value("rate_per_s"), winner.result.value("rate_per_s")
-    if rate is None or of_winner is None or rate == of_winner:
-        return []
-    return [f"keeps the bounds up to {rate:.3g} requests/s, the winner up to {of_winner:.3g}"]
 
 
 def _longer_part(best: Trial, winner: Trial, clock_hz: float | None) -> list[str]:

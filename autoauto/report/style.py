@@ -1,7 +1,4 @@
-"""How reports look: `format_value`, `shorten`, `printable`, `ACTIVITIES`, `spans_besides_actions`.
-
-HTML and SVG as text: `tag` for an element and `words` for text in it.
-"""
+"""How reports look: `format_value`, `shorten`, `printable`, `ACTIVITIES`, `spans_besides_actions`."""
 
 from __future__ import annotations
 
@@ -55,17 +52,7 @@ def spans_besides_actions(timeline: Timeline, device: int) -> IntArray:
 
 
 def format_value(quantity: str, value: float) -> str:
-    """Write a value by the unit in its field's name.
-
-    >>> format_value("forward_cycles", 1234567), format_value("memory_bytes.temporary", 2048)
-    ('1,234,567', '2.0 KiB')
-    >>> format_value("samples_per_s", 1234.56), format_value("busy_fraction", 0.5), format_value("latency_s", 0.0123)
-    ('1,234.6', '50.0 %', '12.300 ms')
-    >>> format_value("difference_percent", 3.04), format_value("gain_percent", 300.0)
-    ('+3.0 %', 'x 4.0')
-    >>> format_value("tokens_per_s", 1234.5)
-    '1,234'
-    """
+    """Write a value by the unit in its field's name."""
     if "_bytes" in quantity:
         return format_bytes(int(value))
     if quantity == "gain_percent":
@@ -82,22 +69,14 @@ def format_value(quantity: str, value: float) -> str:
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:
-    """Difference of an estimate from the measured value, in percent of the measured one; None if only that is 0.
-
-    >>> difference_percent(11, 10), difference_percent(0, 0), difference_percent(1, 0)
-    (10.0, 0.0, None)
-    """
+    """Difference of an estimate from the measured value, in percent of the measured one; None if only that is 0."""
     if measured:
         return 100.0 * (estimated - measured) / measured
     return None if estimated else 0.0
 
 
 def format_difference(percent: float | None) -> str:
-    """Write a difference in percent, "-" where there is none.
-
-    >>> format_difference(-3.04), format_difference(None)
-    ('-3.0 %', '-')
-    """
+    """Write a difference in percent, "-" where there is none."""
     return "-" if percent is None else f"{percent:+.1f} %"
 
 
@@ -111,13 +90,7 @@ def format_gain(percent: float) -> str:
 
 
 def shorten(name: str, width: int, dots: str = "…") -> str:
-    """Make a layer's name at most `width` long; numbers and the end stay, because they distinguish layers.
-
-    >>> shorten("/encoder/layer.7/attention/query/MatMul", 30)
-    '/e/layer.7/a/q/MatMul'
-    >>> shorten("/encoder/layer.7/attention/query/MatMul", 10)
-    '…/q/MatMul'
-    """
+    """Make a layer's name at most `width` long; numbers and the end stay, because they distinguish layers."""
     if len(name) <= width:
         return name
     *parents, last = name.split("/")

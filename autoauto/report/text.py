@@ -1,9 +1,4 @@
-"""What a terminal draws besides tables: progress bars and timelines.
-
-Progress bars are on stderr, and only on a terminal: `progress_bar` for a count, `search_bar` for a search.
-
-A timeline in the terminal: `timeline_picture`, a row of characters per device.
-"""
+"""What a terminal draws besides tables: progress bars on stderr, and timelines, a row of characters per device."""
 
 from __future__ import annotations
 
@@ -98,13 +93,7 @@ def search_bar() -> Iterator[SearchReporter]:
 
 
 def describe(done: int, total: int, samples_per_s: float | None, left_s: float | None, now: str) -> str:
-    """The state of a search in few words: with its bar they fit a line of 60 columns.
-
-    >>> describe(3, 9, 13827.6, 12.2, "")
-    '3/9, 0:00:12 left, best 13,828/s'
-    >>> describe(1, 9, 31.4, None, "openvino bf16 at batch 8")
-    '1/9, best 31/s, openvino bf16 at batch 8'
-    """
+    """The state of a search in few words: with its bar they fit a line of 60 columns."""
     parts = [f"{done:,}/{total:,}"]
     if left_s is not None:
         parts.append(f"{timedelta(seconds=round(left_s))} left")

@@ -101,11 +101,7 @@ class Constraint:
         return set(self.names) <= set(KNOB_NAMES)
 
     def bounds(self, name: str) -> tuple[float, ...]:
-        """The numbers that `name` alone is compared with in comparisons that must all hold.
-
-        >>> Constraint("0.001 <= latency_s <= 0.02 and n_ipu > 1").bounds("latency_s")
-        (0.001, 0.02)
-        """
+        """The numbers that `name` alone is compared with in comparisons that must all hold."""
         tree = _parsed(self.text)
         parts = [tree]
         if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):

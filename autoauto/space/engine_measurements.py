@@ -1,7 +1,4 @@
-"""Configurations of serving engines that were started and measured: `EngineMeasurements`, an `EngineRow` each.
-
-A row has what was forecast beside what was measured. The answer is one of the rows.
-"""
+"""Configurations of serving engines that were started and measured: `EngineMeasurements`, an `EngineRow` each."""
 
 from __future__ import annotations
 
@@ -23,12 +20,7 @@ _TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 
 
 class Expected(NamedTuple):
-    """A number that was forecast.
-
-    Attributes:
-        middle: of it.
-        low, high: the ends of the interval of our error, in which 80 % of measured rows lie.
-    """
+    """A number that was forecast, and the ends of the interval of our error, in which 80 % of measured rows lie."""
 
     middle: float
     low: float
@@ -192,11 +184,7 @@ class EngineMeasurements:
 
     @staticmethod
     def read(text: str) -> EngineMeasurements:
-        """Read what `text` wrote.
-
-        Raises:
-            BadInput: another program or another version wrote it.
-        """
+        """Read what `text` wrote; a BadInput if another program or another version wrote it."""
         where = "the measurements of engines"
         plain = from_json(dict[str, Any], text, where, MEASUREMENTS_SCHEMA)
         rows = []

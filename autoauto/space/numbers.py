@@ -12,7 +12,6 @@ from math import inf
 from typing import Any, NamedTuple, Self
 
 from autoauto.records.interval import RunEnds
-from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes
 
@@ -21,11 +20,9 @@ class TrialNumber(NamedTuple):
     """A number of a trial, which databases, JSON, data frames and tables have by its name.
 
     Attributes:
-        is_whole: whether it has no fraction.
         title: its name in tables of one configuration; empty where these show it otherwise.
         text: its value there.
         origin: of its value; None for that of the trial.
-        in_constraints: whether a constraint may contain it.
         quantity: the field of a device that it adds up over devices; empty for other numbers.
     """
 
@@ -51,11 +48,6 @@ class StepResult:
     bubble_fraction: float | None = number(
         title="bubbles", text=lambda share: f"{100 * share:.1f} % of the step", origin=Origin.SIMULATED
     )
-
-    @staticmethod
-    def of(timeline: Timeline) -> StepResult:
-        """What the timeline of a step says."""
-        return StepResult(makespan_cycles=timeline.makespan_cycles, bubble_fraction=timeline.bubble_fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +105,7 @@ def _percentile(of: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PercentileResult:
-    """Percentiles over requests that arrive at times of their own, simulated, each in seconds.
-
-    Attributes:
-        ttft_p50_s, ttft_p90_s, ttft_p95_s, ttft_p99_s: from a request to its first token.
-        tpot_p50_s, tpot_p90_s, tpot_p95_s, tpot_p99_s: between two tokens of an answer, the mean of each answer.
-        latency_p50_s, latency_p90_s, latency_p95_s, latency_p99_s: from a request to its last token.
-    """
+    """Percentiles over requests that arrive at times of their own, simulated; TPOT is the mean of each answer."""
 
     ttft_p50_s: float | None = _percentile("TTFT, p50")
     ttft_p90_s: float | None = _percentile("TTFT, p90")

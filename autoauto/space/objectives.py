@@ -159,11 +159,7 @@ class Objective(StrEnum):
     """The fewest devices; a constraint, or a rate of requests (`--for-rate`), says what they must do."""
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse devices without the quantity that it reads, and unlike ones where it counts them.
-
-        Raises:
-            BadInput: a device has none, or devices differ in it.
-        """
+        """Refuse devices without the quantity that it reads, and unlike ones where it counts them."""
         if self is Objective.DEVICES and cluster.kinds:
             raise BadInput(
                 f"--objective {self} counts devices of one kind, {cluster.name} has several; compare every kind as a "
@@ -234,23 +230,12 @@ def objective_tuple(objectives: Objectives) -> tuple[Objective, ...]:
 
 
 def objectives_text(objectives: Objectives) -> str:
-    """The objectives as a text that `parse_objectives` reads.
-
-    >>> objectives_text((Objective.THROUGHPUT, Objective.LATENCY))
-    'throughput,latency'
-    """
+    """The objectives as a text that `parse_objectives` reads."""
     return ",".join(objective_tuple(objectives))
 
 
 def parse_objectives(name: str) -> Objectives:
-    """Read the names of objectives, separated by commas.
-
-    Raises:
-        BadInput: there is no such objective, or one is named twice.
-
-    >>> parse_objectives("latency"), len(parse_objectives("throughput,per-device"))
-    (<Objective.LATENCY: 'latency'>, 2)
-    """
+    """Read the names of objectives, separated by commas; a BadInput if there is no such one, or one is named twice."""
     words = name.split(",") if isinstance(name, str) else []
     if not words or not set(words) <= set(Objective) or len(set(words)) < len(words):
         raise BadInput(f"objectives are one or more of {', '.join(Objective)} with commas, got {name!r}")

@@ -37,10 +37,6 @@ def of_global_batch(
 
     Raises:
         BadInput: no number of replicas times a size divides it.
-
-    >>> n_micro_batches, sizes, _ = of_global_batch(24, (1, 4), (1, 2, 3, 5))
-    >>> n_micro_batches, sizes
-    ((2, 3, 6, 8, 12, 24), (1, 2, 3))
     """
     pairs = [(n, size) for n in replicas for size in batch_sizes if n_samples % (n * size) == 0]
     steps = {n_samples // (n * size) for n, size in pairs}

@@ -1,7 +1,4 @@
-"""A study as its reports show it: `StudySummary`, with its trials, cells and `Verification`.
-
-A `Verification` is the best configuration of a search measured again, in turns with others.
-"""
+"""A study as its reports show it: `StudySummary`, with its trials, cells and `Verification`."""
 
 from __future__ import annotations
 
@@ -124,7 +121,6 @@ class Repeated(NamedTuple):
     """One configuration that is measured once a turn.
 
     Attributes:
-        name: what it is, for example "runner-up".
         samples_per_s: measured throughput of every turn; None where it failed or did not fit.
         scores: the search's objective of every turn, more is better; None as above.
         reason: why a turn has no measurement; empty when all have one.
@@ -153,12 +149,7 @@ def _interval(values: Sequence[float | None]) -> Interval | None:
 
 
 class AutoPipelineAnswer(NamedTuple):
-    """The result of the search of [auto-pipeline], if all measurements equalled the estimates.
-
-    Attributes:
-        samples_per_s: its throughput, estimated.
-        gain_percent: how much better the best of our search is, estimated too.
-    """
+    """What [auto-pipeline] would choose by the estimates, and by how much the best of our search is better by these."""
 
     knobs: Knobs
     samples_per_s: float
@@ -169,7 +160,6 @@ class Alternative(NamedTuple):
     """The best of a simple use of the cluster, if all measurements equalled the estimates.
 
     Attributes:
-        name: what it is, for example "one device".
         knobs: the configuration; where none fits, one of the smallest batch.
         samples_per_s: its throughput, estimated; 0 where none fits.
         at_most: whether the estimate only says that the throughput is no higher.
@@ -221,11 +211,9 @@ class Comparison(NamedTuple):
     """The winner against another configuration.
 
     Attributes:
-        name: what the other one is, for example "runner-up".
         knobs: the other one; None when it is not known.
         speed: its throughput in samples/s, with its confidence interval where it was measured again; None likewise.
         gain_percent: how much better the winner is, in percent of the other; None likewise.
-        note: what is compared, or why it cannot be.
         estimated: whether speed and gain are estimated, on both sides.
         is_simple_use: whether the other one is a simple use of the cluster, for example one pipeline of all devices.
     """
@@ -240,12 +228,7 @@ class Comparison(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Trials of a study that its answer leaves out.
-
-    Attributes:
-        n_outside: outside of the space of its last search.
-        n_foreign: of another program, or with cells that were edited.
-    """
+    """How many trials of a study its answer leaves out: outside of its last space, and of other programs or edited."""
 
     n_outside: int = 0
     n_foreign: int = 0

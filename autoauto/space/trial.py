@@ -286,7 +286,7 @@ def measured_trial(
         transfer_cycles=_largest(measured, "transfer_cycles"),
     )
     if knobs.training and timeline:
-        result = replace(result, of_mode=StepResult.of(timeline))
+        result = replace(result, of_mode=StepResult(timeline.makespan_cycles, timeline.bubble_fraction))
     excess = measured.excess_bytes / int(device.memory_bytes)
     trial = Trial(knobs, Status.OK, "", estimate, measured, timeline, result=result, excess=excess, origin=origin)
     if result.output_error is not None:
@@ -353,35 +353,25 @@ def apply_constraints(trial: Trial, constraints: Sequence[Constraint]) -> Trial:
     """
     if not trial.runs or not constraints:
         return trial
-    numbers = _numbers(trial)
-    violations = [constraint.violation(numbers) for constraint in constraints]
-    trial = replace(trial, violation=max(violations))
-    for constraint, violation in zip(constraints, violations, strict=True):
-        if violation > 0:
-            return replace(trial, status=Status.CONSTRAINED, reason=constraint.reason(numbers))
-    return trial
-
-
-def _numbers(trial: Trial) -> dict[str, float]:
-    """The values to which a constraint may refer, by `KNOB_NAMES` and `RESULT_NAMES`."""
-    results: dict[str, float] = {name: _largest(trial.plan, name) for name in OF_PLANS}
+    known: dict[str, float] = {name: _largest(trial.plan, name) for name in OF_PLANS}
     values = trial.result.values
     for number in OF_RESULTS:
         value = values.get(number.name)
         # Numbers that the mode does not give are 0; a quantity that devices do not have was refused before.
         if number.in_constraints and (value is not None or number.name not in QUANTITIES):
-            results[number.name] = value or 0
-    return {**numbers(trial.knobs), **results, **trial.result.derived}
+            known[number.name] = value or 0
+    known |= {**numbers(trial.knobs), **trial.result.derived}
+    violations = [constraint.violation(known) for constraint in constraints]
+    trial = replace(trial, violation=max(violations))
+    for constraint, violation in zip(constraints, violations, strict=True):
+        if violation > 0:
+            return replace(trial, status=Status.CONSTRAINED, reason=constraint.reason(known))
+    return trial
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials of one cell of the grid: all knobs but the batch size.
-
-    Attributes:
-        trials: by ascending batch size, at least one.
-        best: the best of them; None when none fits.
-    """
+    """The trials of a cell of the grid, all knobs but the batch size, by ascending size, and the best that fits."""
 
     trials: tuple[Trial, ...]
     best: Trial | None

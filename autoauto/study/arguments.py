@@ -62,11 +62,7 @@ def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest |
 
 
 def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> SearchSpace | KnobValues:
-    """What may vary, as a caller says it, with further constraints over knobs.
-
-    Raises:
-        BadInput: it is no space, or has no configuration that meets the constraints.
-    """
+    """What may vary, as a caller says it, with further constraints over knobs; a BadInput if nothing may."""
     if space is None:
         return KnobValues(constraints=constraints)
     if isinstance(space, Mapping):
@@ -148,11 +144,7 @@ def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tu
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a search begins and when it ends.
-
-    Attributes:
-        time_budget_s: seconds after which no further configuration is tried; None for as many as it takes.
-    """
+    """The configurations to try first, and the seconds from the start after which no further one is tried."""
 
     first: tuple[Knobs, ...] = ()
     time_budget_s: float | None = None

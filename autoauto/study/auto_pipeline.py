@@ -72,10 +72,15 @@ def search_for_max_throughput(
     cells = _cells(binary_search_configs, grid_search_configs, create_args)
     configurations = [(cell.config, cell.args["clusterInfo"], cell.args["autoPipeConfig"]) for cell in cells]
     digest = hashlib.sha256(repr(configurations).encode()).hexdigest()
+    seen: list[SearchSpace] = []
     best: Trial | None = None
     config: dict[str, Any] = {}
     with stored(storage) as url:
-        for name, cell in zip(_study_names(study_name, cells), cells, strict=True):
+        for cell in cells:
+            # A cell that differs from another only in a value that is no knob has a further study.
+            n_equal = seen.count(cell.space)
+            seen.append(cell.space)
+            name = f"{study_name} {n_equal + 1}" if n_equal else study_name
             fingerprint = {"configurations": digest[:16], **measurer.fingerprint(cell)}
             study = open_study(url, name, Objective.PER_DEVICE, fingerprint)
             [batch_size] = binary_search_configs
@@ -170,14 +175,3 @@ def _entry(args: Any, name: str) -> Any:
     if not isinstance(args, Mapping) or name not in args:
         raise BadInput(f"create_args must return {name!r} as in the example of auto_pipeline, got {reprlib.repr(args)}")
     return args[name]
-
-
-def _study_names(study_name: str, cells: Sequence[_Cell]) -> list[str]:
-    """One study for all cells; a further one for a cell that differs from another only in a value that is no knob."""
-    seen: list[SearchSpace] = []
-    names = []
-    for cell in cells:
-        n_equal = seen.count(cell.space)
-        names.append(f"{study_name} {n_equal + 1}" if n_equal else study_name)
-        seen.append(cell.space)
-    return names

@@ -184,11 +184,7 @@ def _runs_in_phases(session: Session) -> bool:
 
 
 def default_counts(n_devices: int) -> tuple[int, ...]:
-    """The lengths and the numbers of pipelines that a search tries: powers of two, divisors, and `n_devices` by each.
-
-    >>> default_counts(4), default_counts(6), default_counts(7)
-    ((1, 2, 4), (1, 2, 3, 4, 6), (1, 2, 3, 4, 7))
-    """
+    """The lengths and the numbers of pipelines that a search tries: powers of two, divisors, `n_devices` by each."""
     counts = {1 << i for i in range(n_devices.bit_length())}
     counts.update(n for n in range(1, n_devices + 1) if n_devices % n == 0)
     counts.update([n_devices // n for n in counts])  # so many pipelines of n devices there are

@@ -53,10 +53,8 @@ class Measuring:
     """What is measured on engines, and for which search.
 
     Attributes:
-        objectives: of the search; one.
         noise: of the search; 0 where it says none.
         model: as it was named.
-        is_over: whether the time budget has ended.
         say: is given a line about what happens.
         is_stopped: whether the search is to end at once; None where only a signal says so.
     """
@@ -165,7 +163,6 @@ class _Session:
         return {knobs for knobs, row in self._rows.items() if row.is_measured and self._loop.has(knobs)}
 
     def _measure(self, knobs: Knobs) -> None:
-        """Start a configuration, measure it, and store what came of it."""
         try:
             run = self._runs.run_of(knobs)
         except BadInput as reason:
@@ -231,7 +228,6 @@ class _Session:
         self._note_rule(row)
 
     def _note_rule(self, row: EngineRow) -> None:
-        """Rule out what would fail as a row did."""
         if row.is_measured:
             return
         self._loop.rule_out(lambda other: other == row.knobs)

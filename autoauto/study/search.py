@@ -1,7 +1,4 @@
-"""A whole search in one call: `search` takes names, `search_flow` a flow; both state it as values, for `search_study`.
-
-That searches, then measures the best again (`verify_winner`). `flow_of_study` opens the flow of a study for a worker.
-"""
+"""A whole search in one call: `search` takes names, `search_flow` a flow; both state it for `search_study`."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ from autoauto.study.arguments import (
 from autoauto.study.defaults import default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import ExpectedScore, Predictor
+from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.registry import predictor
 from autoauto.study.methods.surveyed import Survey
 from autoauto.study.nothing_fits import nothing_fits
@@ -265,7 +262,6 @@ class StudyStorage:
         url: of the database; None for one that is deleted at the end.
         name: of the study; None for one made of everything that the answer depends on.
         about: further parts of the fingerprint, see `open_study`.
-        notes: further attributes of the study.
         request: what workers open; None where it has objects that only this process has.
     """
 
@@ -331,7 +327,7 @@ def search_study(
         choice.proposer(estimate, objectives),
         choice.noise,
         config.strict,
-        _expected_score(estimate),
+        estimate.expected_score,
         extent.is_over,
     )
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
@@ -511,14 +507,6 @@ def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Surv
     scores = {each.knobs: tuple(objective.worth(each) for objective in several) for each in survey.fitting}
     front = not_dominated(scores)
     return tuple(front[:: ceil(len(front) / N_OF_FRONT)]) if front else ()
-
-
-def _expected_score(predictor: Predictor) -> ExpectedScore:
-    def expected_score(knobs: Knobs) -> float | None:
-        forecast = predictor.forecast(knobs)
-        return forecast.score if forecast.works else None
-
-    return expected_score
 
 
 def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> ProcessExecutor:

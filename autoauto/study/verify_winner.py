@@ -1,7 +1,4 @@
-"""The best of a search measured again, in turns with the next best and on real devices a session: `verify_winner`.
-
-What [auto-pipeline] would choose instead is found when a report asks: `with_auto_pipeline`.
-"""
+"""The best of a search measured again, in turns with the next best and on real devices a session: `verify_winner`."""
 
 from __future__ import annotations
 
@@ -87,11 +84,7 @@ def verify_winner(
 
 
 def with_auto_pipeline(flow: Flow, study: Study, summary: StudySummary) -> StudySummary:
-    """The summary with what auto_pipeline would choose by the estimate; found once, and stored in the study.
-
-    Args:
-        study: may be of a database that is only read, in which nothing is stored.
-    """
+    """The summary with what auto_pipeline would choose by the estimate; found once, and stored if that is possible."""
     verification, space, objective = summary.verification, summary.space, summary.objective
     if not asks_auto_pipeline(summary) or flow.setting.begins_whole or flow.forecasts_cells:
         return summary

@@ -88,3 +88,4 @@ def test_an_error_in_the_block_is_not_swallowed() -> None:
 
 def test_what_is_not_known_yet_is_left_out() -> None:
     assert describe(2, 6, None, None, "") == "2/6"
+    assert describe(1, 9, 31.4, None, "openvino bf16 at batch 8") == "1/9, best 31/s, openvino bf16 at batch 8"

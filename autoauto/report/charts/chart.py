@@ -44,7 +44,6 @@ class Mark(NamedTuple):
         hover: what is shown when a pointer is on it.
         text: what is written on it or beside it; lines are separated by line feeds.
         stop: where a bar ends.
-        opacity: of a cell, from 0 to 1.
     """
 
     x: float
@@ -94,7 +93,6 @@ class Panel(NamedTuple):
     Attributes:
         name: its heading; empty in a chart of one panel.
         x, y: the axes; an axis y of categories goes down.
-        width: of the whole picture, in pixels.
         height: of the area between the axes, in pixels.
         without_value: the name of what has no value on `y`, for example "no fit".
     """

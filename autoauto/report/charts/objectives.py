@@ -1,7 +1,4 @@
-"""Two objectives, latency against throughput where a study has not two, `objectives_chart`.
-
-A dot per configuration that runs, a line per bound of a constraint.
-"""
+"""Two objectives, latency against throughput where a study has not two, `objectives_chart`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The charts of one plan: its timeline and its memory.
-
-A timeline, `timeline_chart`, has a row per device and a bar per action.
-Memory by stage against the limit: `memory_by_part` as numbers, `memory_chart` as bars stacked by category.
-"""
+"""The charts of one plan: its timeline, `timeline_chart`, and its memory by stage, `memory_chart`."""
 
 from __future__ import annotations
 
@@ -44,13 +40,17 @@ def timeline_chart(
 
     Args:
         clock_hz: turns cycles into time; None shows cycles.
-        n_bars: the most bars.
         in_seconds: whether the numbers are made of seconds, so that no cycles stand beside the time.
         device: what a row is of.
     """
     rows = _rows(timeline)
     parts = {"": rows}
-    text = _period(timeline, clock_hz, in_seconds)
+    period = f"{timeline.period_cycles:,.0f} cycles"
+    if clock_hz is not None:
+        unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
+        time = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}"
+        period = time if in_seconds else f"{time}, {period}"
+    text = f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
     if len(rows) > n_bars:
         # The rows that start first, and those that stop last.
         first = rows[np.argsort(rows[:, _START])[: n_bars // 2]]
@@ -66,16 +66,6 @@ def timeline_chart(
         panel = _panel(timeline, part, clock_hz, hover_hz, name, device)
         panels.append(panel._replace(width=_WIDTH // len(parts)))
     return Chart("timeline", "Timeline", text, tuple(panels))
-
-
-def _period(timeline: Timeline, clock_hz: float | None, in_seconds: bool) -> str:
-    """Order, micro-batches, origin and period of a timeline."""
-    period = f"{timeline.period_cycles:,.0f} cycles"
-    if clock_hz is not None:
-        unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
-        time = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}"
-        period = time if in_seconds else f"{time}, {period}"
-    return f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -156,7 +146,6 @@ class StageMemory(NamedTuple):
 
     Attributes:
         memory_bytes: by category, the largest of the plan first, the smallest together as "other".
-        limit_bytes: the memory of its device.
         estimated_bytes: the sum over all categories by the estimate; None when there was none.
         planned_bytes: the limit that the plan was made for; None when there was no estimate.
     """

@@ -31,11 +31,7 @@ _VARIABLES = {"limit": "s5", "planned": "s5", "heat": "accent"}
 
 
 def plotly_figure(chart: Chart, n_dots: int) -> dict[str, Any]:
-    """A chart as the JSON values of a figure; what is shown at a mark when a pointer is on it is the same as in SVG.
-
-    Args:
-        n_dots: about how many dots are drawn at most, evenly from all series.
-    """
+    """A chart as JSON values of a figure, with about `n_dots` dots at most; hovers are those of the SVG."""
     n_series = sum(map(_has_dots, chart.series))
     n_each = max(_MIN_DOTS, n_dots // max(n_series, 1))
     in_legend: set[tuple[str, str]] = set()

@@ -43,7 +43,11 @@ def rates_chart(curves: RateCurves | None) -> Chart | None:
 def _panel(curves: RateCurves, name: str, bounds: list[RateBound]) -> Panel:
     names = {f"{name}_p50_s", f"{name}_p99_s"} | {bound.name for bound in bounds}
     drawn = [each for each in sorted(names) if all(each in line.values for line in curves.lines)]
-    longest_s = [bound.limit_s for bound in bounds] + [_most(line, drawn) for line in curves.lines]
+    longest_s = [bound.limit_s for bound in bounds]
+    for line in curves.lines:
+        columns = [line.values[each] for each in drawn]
+        within = [column[: line.beyond] or column[:1] for column in columns]  # which keep the bounds
+        longest_s.append(min(max(map(max, columns)), _FARTHEST * max(map(max, within))))
     most_s = max(longest_s)
     unit_s, unit = time_unit(most_s)
     across = Axis("requests/s", 0.0, _MARGIN * max(line.requests_per_s[-1] for line in curves.lines))
@@ -65,13 +69,6 @@ def _panel(curves: RateCurves, name: str, bounds: list[RateBound]) -> Panel:
     series.append(Series("", RING, Shape.DOT, tuple(rings)))
     has_crosses = any(mark.y is None for each in series for mark in each.marks)
     return Panel(_PANELS[name], across, up, tuple(series), _WIDTH, _HEIGHT, "grows" if has_crosses else "")
-
-
-def _most(line: RateLine, names: list[str]) -> float:
-    """The longest time of a line, but no more than `_FARTHEST` times what keeps the bounds."""
-    columns = [line.values[name] for name in names]
-    within = [column[: line.beyond] or column[:1] for column in columns]
-    return min(max(map(max, columns)), _FARTHEST * max(map(max, within)))
 
 
 def _line(line: RateLine, name: str, style: str, most_s: float, unit_s: float) -> Series:

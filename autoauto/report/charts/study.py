@@ -1,11 +1,4 @@
-"""The charts of a study, `study_charts`: the same in its page and in the dashboard.
-
-Throughput over batch size, `batches_chart`, has a panel per n_ipu with a line per cell; `parity_chart` shows estimated
-against measured throughput.
-
-The best throughput of every n_ipu and memory proportion, on GPUs of every n_ipu and group: `heat_map` as a grid,
-`heat_map_chart` as a chart.
-"""
+"""The charts of a study, `study_charts`: the same in its page and in the dashboard."""
 
 from __future__ import annotations
 
@@ -237,12 +230,13 @@ def batches_chart(summary: StudySummary) -> Chart:
     across, up = _axes(summary, [mark for marks in estimates.values() for mark in marks])
     width = _WIDTHS.get(len(lines), 360)
     called = words_of(cell.knobs for cell in summary.cells).name("n_ipu")
-    panels = []
+    panels, winner = [], summary.winner
     for n_ipu, some in sorted(lines.items()):
         # Grey lines are drawn first, so that they hide no colour.
         drawn = sorted(some, key=lambda series: (series.style != OTHER, series.style))
-        series_of_panel = (*drawn, *_ring(summary, n_ipu))
-        panels.append(Panel(f"{called} {n_ipu}", across, up, series_of_panel, width, _HEIGHT, "no fit"))
+        if winner is not None and winner.knobs.n_ipu == n_ipu:
+            drawn.append(Series("best configuration", RING, Shape.DOT, (_mark(winner),)))
+        panels.append(Panel(f"{called} {n_ipu}", across, up, tuple(drawn), width, _HEIGHT, "no fit"))
     crosses = "crosses do not fit"
     if any(trial.ended_early for trial in summary.trials):
         crosses += " or ended early, as slower than the best"
@@ -283,13 +277,6 @@ def _axes(summary: StudySummary, estimates: list[Mark]) -> tuple[Axis, Axis]:
     sizes = [trial.knobs.batch_size for trial in summary.trials] + [int(mark.x) for mark in estimates]
     across = Axis("batch size", 0.0, max(max(sizes, default=1) * 1.03, 5.0))
     return across, Axis(f"{_unit(summary)}, {trials_origin(summary)}", max(0.0, low - margin), high + margin)
-
-
-def _ring(summary: StudySummary, n_ipu: int) -> list[Series]:
-    winner = summary.winner
-    if winner is None or winner.knobs.n_ipu != n_ipu:
-        return []
-    return [Series("best configuration", RING, Shape.DOT, (_mark(winner),))]
 
 
 def _mark(trial: Trial) -> Mark:

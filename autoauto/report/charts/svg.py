@@ -32,11 +32,7 @@ class Scale(NamedTuple):
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
     def ticks(self, n: int) -> list[float]:
-        """At most `n` + 1 round values on the scale.
-
-        >>> Scale(0, 9.3, 0, 100).ticks(5)
-        [0.0, 2.0, 4.0, 6.0, 8.0]
-        """
+        """At most `n` + 1 round values on the scale."""
         step = round_step((self.high - self.low) / n)
         first = -int(-self.low // step)  # low / step, rounded up
         last = int(self.high / step + 1e-9)  # rounded down, but not below a multiple that is met
@@ -44,11 +40,7 @@ class Scale(NamedTuple):
 
 
 def round_step(minimum: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is at least `minimum`.
-
-    >>> round_step(1.86), round_step(300)
-    (2.0, 500.0)
-    """
+    """The smallest of 1, 2 and 5 times a power of ten that is at least `minimum`."""
     power = 10.0 ** floor(log10(minimum))
     return next(lead * power for lead in (1.0, 2.0, 5.0, 10.0) if lead * power >= minimum * (1 - 1e-9))
 
@@ -153,7 +145,6 @@ def _bottom_axis(panel: Panel, frame: _Frame) -> str:
 
 
 def _left_axis(panel: Panel, frame: _Frame) -> str:
-    """Categories or numbers left of the panel, and a title."""
     scale, x = frame.y, frame.x.start
     parts: list[str] = []
     if panel.y.categories:

@@ -15,12 +15,7 @@ from autoauto.space.trial import Trial
 
 
 class ClusterAnswer(NamedTuple):
-    """The answer of a search on one cluster.
-
-    Attributes:
-        best: with its plan; None where nothing fits and meets the bounds.
-        reason: why there is none.
-    """
+    """The answer of a search on one cluster, or the reason why nothing fits and meets the bounds."""
 
     cluster: str
     best: Trial | None

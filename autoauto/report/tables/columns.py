@@ -1,7 +1,4 @@
-"""Tables whose columns know their values, `table_of`, and columns that several tables of configurations have.
-
-`knob_columns` say which configuration a row is of, `objective_columns` have the values of further objectives.
-"""
+"""Tables whose columns know their values, `table_of`, and columns that several tables of configurations have."""
 
 from __future__ import annotations
 

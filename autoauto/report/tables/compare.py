@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import fmean
 from typing import NamedTuple, TypedDict
 
-from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_value
@@ -45,9 +44,13 @@ def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds)
     assert estimated.partition == run.plan.partition
     measured = run.timelines[0]
     rows = []
-    for index, stages in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
-        for quantity, *values in _stage_values(*stages):
-            rows.append(_row(index, quantity, values[0], None, values[1]))
+    for index, (planned, ran) in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
+        for quantity in ("forward_cycles", "backward_cycles", "receive_cycles", "send_cycles"):
+            rows.append(_row(index, quantity, getattr(planned, quantity), None, getattr(ran, quantity)))
+        for category in dict.fromkeys((*planned.memory_bytes, *ran.memory_bytes)):
+            n_bytes, n_measured_bytes = planned.memory_bytes.get(category, 0), ran.memory_bytes.get(category, 0)
+            rows.append(_row(index, f"memory_bytes.{category}", n_bytes, None, n_measured_bytes))
+        rows.append(_row(index, "total_bytes", planned.total_bytes, None, ran.total_bytes))
         busy = (stage_busy_fraction(timeline, index) for timeline in (simulated, measured))
         rows.append(_row(index, "busy_fraction", None, *busy))
     for quantity in ("compute_cycles", "transfer_cycles"):
@@ -61,16 +64,6 @@ def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds)
     rows.append(_row(None, "latency_cycles", None, simulated.latency_cycles, run.latency_cycles))
     rows.append(_row(None, "samples_per_s", *speeds))
     return rows
-
-
-def _stage_values(estimated: Stage, measured: Stage) -> Iterator[tuple[str, int, int]]:
-    """Every quantity of a stage with its estimated and its measured value."""
-    for quantity in ("forward_cycles", "backward_cycles", "receive_cycles", "send_cycles"):
-        yield quantity, getattr(estimated, quantity), getattr(measured, quantity)
-    for category in dict.fromkeys((*estimated.memory_bytes, *measured.memory_bytes)):
-        n_bytes, n_measured_bytes = estimated.memory_bytes.get(category, 0), measured.memory_bytes.get(category, 0)
-        yield f"memory_bytes.{category}", n_bytes, n_measured_bytes
-    yield "total_bytes", estimated.total_bytes, measured.total_bytes
 
 
 def _row(

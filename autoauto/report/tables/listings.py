@@ -1,7 +1,4 @@
-"""Tables of inputs and of studies.
-
-`studies_table` of a database, `models_table` and `clusters_table` of what is built in, `profile_table` of layers.
-"""
+"""Tables of inputs and of studies."""
 
 from __future__ import annotations
 

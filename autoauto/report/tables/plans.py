@@ -1,9 +1,4 @@
-"""Tables of plans: `parts_tables`, `stages_table`, `plans_table`, `explanation_table`.
-
-Of a phased plan: `phases_table`, `buffers_table`.
-
-Tables with a row per device: where it stands, `placement_table`, and what it does, `timeline_table`.
-"""
+"""Tables of plans, of their stages and phases, and of devices."""
 
 from __future__ import annotations
 
@@ -69,11 +64,7 @@ def _holders(plan: Plan) -> dict[MachineDevice, str]:
 
 
 def timeline_table(timeline: Timeline, stash_entries: Iterable[int]) -> Table:
-    """One row per device: its cycles by use and the most activations that it holds at once.
-
-    Args:
-        stash_entries: the activations that the stash of every device has room for.
-    """
+    """One row per device: its cycles by use, the most activations that it holds at once, and those it has room for."""
     columns = (
         Column("device"),
         Column("busy\ncycles", "cycles"),

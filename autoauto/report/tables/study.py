@@ -64,27 +64,23 @@ _LARGEST: RowColumn[Cell] = RowColumn(
 
 
 def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
-    """One row per simple use of the cluster: its throughput, the origin of that, and how much better the winner is.
-
-    Args:
-        origin: of throughputs that are not estimated.
-    """
+    """One row per simple use of the cluster: its throughput, the origin of that, and how much better the winner is."""
     unit = unit_of(comparison.knobs for comparison in comparisons if comparison.knobs)
     columns = (Column(""), speeds_column(unit), Column(""), Column("winner", "gain_percent"))
-    rows = tuple(_use(comparison, origin, unit) for comparison in comparisons if comparison.is_simple_use)
+    rows: list[tuple[Value, ...]] = []
+    for use in comparisons:
+        note = use.note.partition(";")[0]
+        of_speed = Origin.ESTIMATED if use.estimated else origin
+        if use.is_simple_use and use.speed is None:
+            rows.append((use.name, None, note, None))
+        elif use.is_simple_use and use.speed is not None:
+            speed = speed_text(use.speed, unit)
+            if use.gain_percent is None:
+                rows.append((use.name, speed, of_speed, note))
+            else:
+                rows.append((use.name, speed, f"{of_speed} {note}".strip(), use.gain_percent))
     caption = "winner: how much faster it is; by its own estimate where the other is estimated"
-    return Table("What simpler uses of the cluster give", columns, rows, caption)
-
-
-def _use(comparison: Comparison, origin: Origin, unit: str) -> tuple[Value, ...]:
-    name, speed, note = comparison.name, comparison.speed, comparison.note.partition(";")[0]
-    if speed is None:
-        return name, None, note, None
-    if comparison.estimated:
-        origin = Origin.ESTIMATED
-    if comparison.gain_percent is None:
-        return name, speed_text(speed, unit), origin, note
-    return name, speed_text(speed, unit), f"{origin} {note}".strip(), comparison.gain_percent
+    return Table("What simpler uses of the cluster give", columns, tuple(rows), caption)
 
 
 def choices_table(summary: StudySummary) -> Table | None:

@@ -1,7 +1,4 @@
-"""Tables of a search: `best_table`, `trials_table`, `what_fits_table`, `front_table`, `dry_run_table`.
-
-`best_facts` are those of `best_table` that do not depend on the search; the page of a study shows them too.
-"""
+"""Tables of a search: `best_table`, `trials_table`, `what_fits_table`, `front_table`, `dry_run_table`."""
 
 from __future__ import annotations
 
@@ -96,11 +93,7 @@ def _tried(counts: Counts) -> str:
 
 
 def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, origin: Origin) -> Table:
-    """One row per trial, best first by the first objective; those that do not fit or break a constraint come last.
-
-    Args:
-        origin: of the throughputs; those that have another say so.
-    """
+    """One row per trial, best first by the first objective; those that do not fit or break a constraint come last."""
     first, *_ = asked = objective_tuple(objectives)
     sign = -1 if first.maximise else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]

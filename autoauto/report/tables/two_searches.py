@@ -1,7 +1,4 @@
-"""Two searches side by side: what each gave, in the words of its target, which knobs differ, and what was asked for.
-
-`compared_rows` has the rows, `comparison_tables` the tables of them.
-"""
+"""Two searches side by side: what each gave, in the words of its target, which knobs differ, and what was asked for."""
 
 from __future__ import annotations
 
@@ -41,12 +38,7 @@ class ComparedSearch(NamedTuple):
 
 
 class ComparedRow(NamedTuple):
-    """One property of both searches.
-
-    Attributes:
-        first, second: texts; None where a search has none.
-        difference_percent: how much more the second is, of the first; None for what is no number.
-    """
+    """One property of both searches, and how much more the second is, of the first, where it is a number."""
 
     what: str
     first: str | None
@@ -80,7 +72,6 @@ def comparison_tables(first: ComparedSearch, second: ComparedSearch) -> list[Tab
 
 
 def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[ComparedRow]:
-    """Rows with the results of both winners, and the difference of the second from the first."""
     for name in dict.fromkeys((*first.about, *second.about)):
         yield ComparedRow(name, first.about.get(name), second.about.get(name))
     facts, other_facts = _facts(first), _facts(second)
@@ -106,7 +97,6 @@ def _facts(search: ComparedSearch) -> dict[str, str]:
 
 
 def _numbers(trial: Trial | None) -> dict[str, float]:
-    """The numbers of facts that are compared."""
     if trial is None:
         return {}
     return {

@@ -62,11 +62,7 @@ class Generation(Mode):
 
     @override
     def parts_of(self, layers: LayerRange, n_layers: int) -> str:
-        """The number of blocks; the first layer is the embedding, the last two are norm and head.
-
-        >>> Generation().parts_of(LayerRange(0, 67), 67), Generation().parts_of(LayerRange(33, 67), 67)
-        ('64', '32')
-        """
+        """The number of blocks; the first layer is the embedding, the last two are norm and head."""
         return str(max(0, min(layers.stop, n_layers - 2) - max(layers.start, 1)))
 
     @override

@@ -115,8 +115,4 @@ class Mode(HasKnobs, ABC):
         return WeightUpdate()
 
     def check(self, n_ipu: int, replicas: int) -> None:
-        """Refuse what does not go together with a pipeline of `n_ipu` devices, or with so many of them.
-
-        Raises:
-            BadInput: the order does not run so, or would take too long to make.
-        """
+        """Refuse what does not go together with a pipeline of `n_ipu` devices, or with so many of them."""

@@ -13,14 +13,7 @@ from autoauto.space.table import KNOBS, TABLE, flat, flat_value, no_such_knob, s
 
 
 def knob_values(text: str) -> dict[str, Any]:
-    """The values in a text, by the names of their knobs.
-
-    Raises:
-        BadInput: there is no such knob, or no such value.
-
-    >>> knob_values("n-ipu=2, batch_size=8")
-    {'n_ipu': 2, 'batch_size': 8}
-    """
+    """The values in a text, by the names of their knobs; a BadInput if there is no such knob, or no such value."""
     values: dict[str, Any] = {}
     for item in text.split(","):
         word, equals, value = (part.strip() for part in item.partition("="))
@@ -46,9 +39,6 @@ def values_given(knobs: Knobs) -> dict[str, Any]:
 
 def configuration_given(space: SearchSpace, given: object) -> Knobs:
     """The configuration of a space that has the given values, and else defaults, or the first values of the space.
-
-    Args:
-        given: a text as above, values by the names of knobs, or the configuration itself.
 
     Raises:
         BadInput: the space has no such configuration; the message says in which knob.

@@ -34,7 +34,6 @@ class ProfileFiles:
         profile_format: the name of an importer.
         profile_details: second files of the same kinds and batch sizes.
         devices: so many equal devices; None where a cluster is named.
-        device_memory_gib: of each.
         link_gb_per_s: 10**9 bytes a second that each receives from its neighbour or the host, or sends there.
     """
 

@@ -35,7 +35,6 @@ class KnobValues:
     """The values of some knobs; the devices, the model and the target say those of the others.
 
     Attributes:
-        constraints: expressions over knobs that must hold.
         global_batch: samples of a step of training, from which the numbers of micro-batches follow.
     """
 
@@ -51,11 +50,7 @@ class KnobValues:
 
     @staticmethod
     def read(given: Mapping[str, Any]) -> KnobValues:
-        """Values by the names of knobs, each once, as a caller or a file gives them.
-
-        Raises:
-            BadInput: there is no such knob, or it cannot have a value.
-        """
+        """Values by the names of knobs, each once, as a caller or a file gives them; a BadInput if no knob has one."""
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(no_such_knob(min(map(str, unknown))))
         values: dict[str, tuple[Any, ...]] = {}
@@ -263,11 +258,7 @@ class SearchRequest:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> SearchRequest:
-        """The request of values by the names of options, for example parsed arguments; other names are ignored.
-
-        Raises:
-            BadInput: values do not go together.
-        """
+        """The request of values by the names of options, for example parsed arguments; other names are ignored."""
         values = with_target(values)  # which may read the file of the cluster
         return SearchRequest(Problem.of(values), StudyConfig.of(values))
 

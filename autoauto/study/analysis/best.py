@@ -2,8 +2,6 @@
 
 For reports `summarise_study` reads a study, and `summarise` takes the trials of a search that has just ended. A study
 that is resumed in another space holds trials outside it; the answer of its last search is the answer of all.
-
-What simple uses of a cluster give by the estimate: `expected_alternatives`, stored in the study of a search.
 """
 
 from __future__ import annotations

@@ -133,11 +133,7 @@ def _near(values: set[Any], own: Any) -> list[Any]:
 
 
 def _nearest(every: Sequence[tuple[Mapping[str, Any], Cell]], winner: Knobs, name: str) -> list[Cell]:
-    """The cells that differ from the winner in the fewest knobs beside this one and those that follow.
-
-    Args:
-        every: cells behind the values of their configurations.
-    """
+    """The cells that differ from the winner in the fewest knobs beside this one and those that follow."""
     free = {name, "batch_size"} if name in _COUNTS else {name, *_COUNTS}
     values = {other: value for other, value in winner.values.items() if other not in free}
     by_difference: dict[int, list[Cell]] = {}

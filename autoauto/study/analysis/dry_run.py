@@ -23,7 +23,6 @@ class DryRun(NamedTuple):
 
     Attributes:
         cells: the cells with an estimate, in the order of the grid.
-        n_tried: number of configurations that it would try.
         n_measured: number of those that are expected to fit their devices, and so would be measured.
     """
 
@@ -43,9 +42,6 @@ def dry_run(
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
     What the bounds of forecasts rule out is not forecast, as in a search.
-
-    Args:
-        bounds: the flow of the estimates, for its bounds; by default there are none.
     """
     estimates: dict[Knobs, Trial] = {}
 

@@ -5,8 +5,6 @@ In each turn all configurations are measured once, the first one changes (w winn
     turn 0    w r s        a drift of the machine's speed within a turn affects none more than the others,
     turn 1    r s w        and one between turns cancels in the differences of a turn (`break_tie`)
     turn 2      w r        a configuration that differs clearly from the winner, or ties with it, is left out (s here)
-
-Which of two configurations is better after both were measured in turns: `break_tie`.
 """
 
 from __future__ import annotations
@@ -34,11 +32,7 @@ reading may err by as much, so the third best has turns too when its reading is 
 
 
 class TieBreak(NamedTuple):
-    """The better of two configurations.
-
-    Attributes:
-        second: whether it is the second, which is better, or as good and simpler.
-    """
+    """Whether the second of two configurations is the better one, or as good and simpler, and how clear that is."""
 
     second: bool
     verdict: Verdict = Verdict.CLEAR
@@ -127,7 +121,11 @@ def repeated_of(
     Those whose throughput is lower by the intervals of their runs are left out: turns decide nothing there.
     """
     measured = {trial.knobs: trial for trial in trials}
-    beaten = _beaten(measured, best) if objective.is_throughput else set[Knobs]()
+    beaten: set[Knobs] = set()  # those whose interval lies wholly below that of the best
+    ends = {knobs: trial.result.ends for knobs, trial in measured.items()}
+    of_best = ends.get(best)
+    if objective.is_throughput and of_best is not None:
+        beaten = {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
     scores: dict[Knobs, float] = {}
     for knobs, trial in measured.items():
         if trial.fits and knobs not in beaten:
@@ -146,21 +144,11 @@ def repeated_of(
     return rows
 
 
-def _beaten(trials: Mapping[Knobs, Trial], best: Knobs) -> set[Knobs]:
-    """The configurations whose interval lies wholly below that of the best; none where runs have no intervals."""
-    ends = {knobs: trial.result.ends for knobs, trial in trials.items()}
-    of_best = ends.get(best)
-    if of_best is None:
-        return set()
-    return {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
-
-
 class Turns(NamedTuple):
     """What is measured again, and how often.
 
     Attributes:
         rows: the configurations, the best first, without turns; see `repeated_of`.
-        n_repeats: number of turns, 1 or more.
         n_candidates: how many of the configurations, from the first on, may be the winner.
         noise: the share of a score that is noise; 0 where all measurements are equal, of which none is left out.
         known: trials that fit, whose numbers are used instead of another measurement, on a target where all are equal.
@@ -191,9 +179,6 @@ def verify(
     Args:
         executor: measures; it is closed at the end.
         progress: called before every measurement with the number of finished ones and of all.
-
-    Raises:
-        BadInput: the study's database cannot be used any more.
     """
     noise, n_repeats = turns.noise, turns.n_repeats
     rows = list(turns.rows)

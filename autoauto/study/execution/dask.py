@@ -54,11 +54,7 @@ class DaskExecutor:
         return self.n_slots - len(self._measuring)
 
     def submit(self, knobs: Knobs) -> None:
-        """Send it to the cluster.
-
-        Raises:
-            BadInput: no worker has so many devices, or the scheduler is gone.
-        """
+        """Send it to the cluster; a BadInput if no worker has so many devices, or the scheduler is gone."""
         with self._scheduler_errors():
             largest = max(self._devices(), default=0)
             if not largest:
@@ -73,11 +69,7 @@ class DaskExecutor:
         self._measuring[knobs] = future, monotonic()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a result.
-
-        Raises:
-            BadInput: the scheduler is gone.
-        """
+        """Wait for a result; a BadInput if the scheduler is gone."""
         from distributed import wait as wait_for
 
         futures = [future for future, _ in self._measuring.values()]

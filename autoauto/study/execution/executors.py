@@ -160,11 +160,7 @@ class ConsecutiveFailures:
         self._n_failures, self._max_failures = 0, MAX_FIRST_FAILURES
 
     def count(self, trial: Trial) -> None:
-        """Count a trial.
-
-        Raises:
-            MeasurementsFailed: there were too many failures in a row.
-        """
+        """Count a trial; a MeasurementsFailed if it is one failure in a row too many."""
         if not trial.failed:
             self._n_failures, self._max_failures = 0, MAX_FAILURES
             return

@@ -76,7 +76,6 @@ class Claim(NamedTuple):
     """A lease that this process holds.
 
     Attributes:
-        knobs: the configuration to measure.
         ranges: of its parameters, in the space of the search that requested it.
         token: a random name that only this claim has.
         n_claims: number of claims including this one; the workers of all earlier ones were lost.

@@ -59,9 +59,6 @@ class MeasuringProcess:
 
     It is a `ChildProcess`: it ends with its parent, and all that it started with it. It is replaced before the next
     measurement when it crashed, hung or raised.
-
-    Attributes:
-        knobs: the configuration that it measures; None while it is idle.
     """
 
     def __init__(self, evaluate: Evaluate, bounds: Bounds) -> None:
@@ -69,7 +66,7 @@ class MeasuringProcess:
         self._evaluate, self._bounds = evaluate, bounds
         self._process: ChildProcess | None = None
         self._log: IO[bytes] | None = None
-        self.knobs: Knobs | None = None
+        self.knobs: Knobs | None = None  # that it measures; None while it is idle
         self._request = 0
         self._was_idle = False
         self._started_s = 0.0

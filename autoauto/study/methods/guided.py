@@ -34,7 +34,7 @@ from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.fewest import fewest
 from autoauto.study.methods.forecast_curve import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals
-from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
+from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.methods.surveyed import Survey, surveyed
 
 MIN_GAIN = 0.003
@@ -253,11 +253,7 @@ class _BranchAndBound:
         return max(ties, key=lambda candidate: candidate.rank)
 
     def _most_promising(self, best: Candidate) -> Candidate:
-        """The candidate above the target of the largest expected gain, as of configurations of engines (`MeasureNext`).
-
-        Args:
-            best: the candidate of the highest bound, which it stays where nothing works so far or it is only a bound.
-        """
+        """The candidate above the target of the largest expected gain, as of configurations of engines (`MeasureNext`)."""
         if best.is_bound or not self._best:
             return best
         exact = []
@@ -315,8 +311,12 @@ class _BranchAndBound:
         """
         worth = self._best * exp(-SIGMA_ALL)
         for use in self._uses:
-            self._survey_best_of(use, worth)
+            # Cells of the use are surveyed until its best forecast above `worth` is known.
+            waiting = [cell for cell in self._waiting if use.has(cell.cell[0])]
             cells = [cell for cell in self._cells if use.has(cell.cell[0])]
+            while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in cells)]):
+                cells.append(waiting.pop())
+                self.survey(cells[-1], worth)
             if any(cell.measured_sizes for cell in cells):
                 continue
             candidates = []
@@ -328,14 +328,6 @@ class _BranchAndBound:
             if candidates:
                 return self._smallest_of_ties(max(candidates, key=lambda candidate: candidate.forecast))
         return None
-
-    def _survey_best_of(self, use: SimpleUse, worth: float) -> None:
-        """Survey cells of a use until its best forecast above `worth` is known."""
-        waiting = [cell for cell in self._waiting if use.has(cell.cell[0])]
-        known = [cell for cell in self._cells if use.has(cell.cell[0])]
-        while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in known)]):
-            known.append(waiting.pop())
-            self.survey(known[-1], worth)
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""

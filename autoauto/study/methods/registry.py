@@ -68,10 +68,8 @@ class MethodChoice(NamedTuple):
     """A method and what it is given, beside the estimate and the objectives; see `method_of`.
 
     Attributes:
-        noise: share of a value that is noise.
         n_measurements: the budget of tpe and random.
         last: one more configuration, which it proposes in the end.
-        first: the configurations that it proposes first.
         most: configurations that it measures at most, which `few` then chooses; None for as many as it wants.
     """
 
@@ -92,11 +90,7 @@ class MethodChoice(NamedTuple):
 
 
 def method_for(objectives: Objectives, method: str | None) -> Method:
-    """The method of that name; by default guided for one objective and tpe for several.
-
-    Raises:
-        BadInput: there is no such method, or it is guided and there are several objectives.
-    """
+    """The method of that name, by default guided for one objective and tpe for several; a BadInput if it suits not."""
     several = len(objective_tuple(objectives)) > 1
     name = method or (Method.TPE if several else Method.GUIDED)
     if name not in set(Method):
@@ -133,15 +127,11 @@ def predictor(
         return Predictor(lambda knobs, _=0.0: survey([knobs])[0], survey=survey)
     if not objective_tuple(objectives)[0].is_throughput:  # they are bounds of throughput
         is_bounded_by = step_bounds = None
-    upper_bound = upper_bound or _unknown
+    upper_bound = upper_bound or (lambda _: None)
     forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by)
     refine = _refiner(expect, objectives, upper_bound)
-    limit = _limiter(step_bounds or _unknown)
+    limit = _limiter(step_bounds or (lambda _: None))
     return Predictor(forecast, limit, refine, memory_never_falls=memory_never_falls)
-
-
-def _unknown(knobs: Knobs) -> None:
-    """The bound of a configuration where none costs less than its estimate."""
 
 
 def _forecaster(

@@ -30,12 +30,10 @@ class DashboardFiles:
     earlier one.
 
     Args:
-        storage: URL of the study's database.
         folder: of the files; created when it does not exist.
 
     Attributes:
         study_id: the number of the study there, part of addresses of the dashboard.
-        files: those in the folder.
 
     Raises:
         BadInput: the database or the folder cannot be used.

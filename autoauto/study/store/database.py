@@ -1,7 +1,4 @@
-"""The database of a study, opened as Optuna's `RDBStorage`; every database error becomes a `BadInput` of one line.
-
-A search without storage has a database that is deleted at its end: `temporary_database`.
-"""
+"""The database of a study, opened as Optuna's `RDBStorage`; every database error becomes a `BadInput` of one line."""
 
 from __future__ import annotations
 
@@ -148,11 +145,7 @@ def existing_engine(storage: str) -> Engine:
 
 
 def in_memory(storage: str) -> bool:
-    """True if a URL is that of a database in memory, which is lost with its connection.
-
-    Raises:
-        BadInput: it is no database URL.
-    """
+    """True if a URL is that of a database in memory, which is lost with its connection; a BadInput if it is none."""
     url = parse_url(storage)
     return backend_of(url).is_in_memory(url)
 

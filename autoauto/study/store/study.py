@@ -1,7 +1,4 @@
-"""A study in a database: opened for a search, joined by a worker, or loaded to be read; and the space of its search.
-
-The studies of a database, read without their trials: `list_studies`, and `find_study` by a part of a name.
-"""
+"""A study in a database: opened for a search, joined by a worker, or loaded to be read; and the space of its search."""
 
 from __future__ import annotations
 
@@ -115,12 +112,7 @@ def no_study(storage: str, study_name: str, names: Iterable[str]) -> BadInput:
 
 @through_restarts
 def join_study(storage: str, study_name: str) -> optuna.Study:
-    """Load a study to measure for the search that made it.
-
-    Raises:
-        BadInput: there is no such database or no such study.
-        MissingExtra: the database's driver is not installed.
-    """
+    """Load a study to measure for the search that made it; raises as `load_study`."""
     load_study(storage, study_name)
     with without_optuna_log():
         return optuna.load_study(study_name=study_name, storage=open_storage(storage))

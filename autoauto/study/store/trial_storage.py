@@ -308,11 +308,7 @@ class TrialStorage(RDBStorage):
         return trial_id
 
     def delete_study(self, study_id: int) -> None:
-        """Delete a study table by table; Optuna would load every row first.
-
-        Raises:
-            KeyError: there is no such study.
-        """
+        """Delete a study table by table, since Optuna would load every row first; a KeyError if there is none."""
         trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id)
         with self.engine.begin() as connection:
             _lock(connection, study_id)
@@ -338,7 +334,6 @@ def _lock(connection: Connection, study_id: int) -> None:
 
 
 def _n_trials(connection: Connection, study_id: int, *where: ColumnElement[bool]) -> int:
-    """Number of trials of a study, of those that `where` holds for."""
     return connection.scalar(select(func.count()).where(TRIALS.c.study_id == study_id, *where)) or 0
 
 
@@ -402,7 +397,6 @@ _BELONGINGS: Mapping[Table, ColumnElement[Any]] = {
 
 
 def _frozen(trial: Row[Any], belongings: Mapping[Table, Sequence[Row[Any]]]) -> FrozenTrial:
-    """The trial of a row, and of the rows of what belongs to it."""
     params, distributions = {}, {}
     for row in belongings[PARAMS]:
         distribution = json_to_distribution(row.distribution_json)

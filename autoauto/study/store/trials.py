@@ -87,7 +87,7 @@ def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
 
 
 def _range(domain: Domain, values: Sequence[Any]) -> BaseDistribution:
-    """Numbers have ranges: Optuna refuses other categories, but a search may be resumed in a wider space."""
+    # Numbers have ranges: Optuna refuses other categories, but a search may be resumed in a wider space.
     if domain.stored:
         return CategoricalDistribution(domain.stored)
     if any(isinstance(value, str) for value in values):  # of each device, which are no range
@@ -130,11 +130,7 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives, origin: Orig
 
 
 def from_optuna(stored: FrozenTrial) -> Trial:
-    """A finished trial of a database, with its plans.
-
-    Raises:
-        BadInput: another program edited it so that it cannot be read.
-    """
+    """A finished trial of a database, with its plans; a BadInput if another program edited it."""
     attributes = {**stored.user_attrs, **stored.system_attrs}  # a long reason is whole in the latter
     try:
         cells = {
@@ -269,11 +265,7 @@ def _utc(local: datetime | None) -> datetime | None:
 
 
 def knobs_of(params: Mapping[str, Any]) -> Knobs:
-    """The configuration of a trial's parameters.
-
-    Raises:
-        KeyError: one is missing that every configuration has.
-    """
+    """The configuration of a trial's parameters; a KeyError if one is missing that every configuration has."""
     for name in ("n_ipu", "batch_size"):
         if name not in params:
             raise KeyError(name)
