@@ -27,7 +27,7 @@ from autoauto.report.wording import (
     answer_line,
     compared_name,
     counted,
-    difference,
+    differing,
     has_groups,
     origin_of,
     outside_text,
@@ -206,7 +206,9 @@ def _gains(title: str, comparisons: Sequence[Comparison], winner: Knobs) -> str:
 
 def _gain(comparison: Comparison, winner: Knobs) -> str:
     title = tag("h4", words(f"against {compared_name(comparison)}"))
-    named = difference(comparison.knobs, winner) if comparison.knobs else ""
+    named = ""
+    if comparison.knobs:
+        named = differing(comparison.knobs, winner) or "the same configuration"
     if comparison.speed is None or comparison.gain_percent is None:
         note = ": ".join(filter(None, [named, comparison.note]))
         return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(note)), class_="fact")

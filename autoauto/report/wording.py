@@ -105,15 +105,6 @@ def duration(cycles: float, clock_hz: float | None = None) -> str:
     return f"{ms:,.1f} ms" if ms >= _LONG_MS else f"{ms:,.3f} ms"
 
 
-def difference(knobs: Knobs, winner: Knobs) -> str:
-    """The knobs in which a configuration differs from the winner, in words.
-
-    >>> difference(Knobs(2, 8), Knobs(1, 8, replicas=2)), difference(Knobs(2, 8), Knobs(2, 8))
-    ('n_ipu 2, replicas 1', 'the same configuration')
-    """
-    return differing(knobs, winner) or "the same configuration"
-
-
 def differing(knobs: Knobs, winner: Knobs, besides: str = "") -> str:
     """The knobs in which a configuration differs from the winner, without one of them; empty where all others agree.
 

@@ -28,14 +28,7 @@ class Expected(NamedTuple):
 
 
 class EngineForecast(NamedTuple):
-    """What was forecast of a configuration before anything was measured.
-
-    Attributes:
-        tokens_per_s: of answers of the whole cluster.
-        tpot_s: between two tokens of an answer.
-        ttft_s: from a request to the first token of its answer.
-        latency_s: from a request to the last token of its answer.
-    """
+    """What was forecast of a configuration before anything was measured; the latency is that of a request."""
 
     tokens_per_s: Expected
     tpot_s: Expected

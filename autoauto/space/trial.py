@@ -407,13 +407,7 @@ class ExpectedCell(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The progress of a search.
-
-    Attributes:
-        n_tried: configurations with a finished trial.
-        n_measured: configurations among them that were measured; the estimate ruled the others out.
-        n_configurations: the size of the space; None when it is not known.
-    """
+    """Configurations with a finished trial, those of them that were measured, and, where known, all of the space."""
 
     n_tried: int
     n_measured: int

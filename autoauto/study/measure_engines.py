@@ -213,7 +213,6 @@ class _Session:
         return replace(row, trial=self._add(trial, run.modelled, row))
 
     def _fail(self, row: EngineRow, run: EngineRun, fault: EngineFault) -> None:
-        """Store why a configuration was not measured, and rule out what would fail as it did."""
         status = Status.OUT_OF_MEMORY if fault.kind is FaultKind.MEMORY else Status.UNSUPPORTED
         row = replace(row, status=status, reason=fault.reason, log=fault.log, refused=fault.option)
         trial = Trial(row.knobs, status, fault.reason, run.modelled.estimate)

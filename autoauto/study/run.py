@@ -13,12 +13,13 @@ from dataclasses import dataclass, fields, replace
 
 from optuna import Study
 
-from autoauto.records.errors import BadInput
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import StudySummary, cells_of
-from autoauto.space.trial import Cell, Counts, SearchActivity, Trial
+from autoauto.space.table import flat_value, shown
+from autoauto.space.trial import Cell, Counts, SearchActivity, Status, Trial
 from autoauto.study.analysis.best import best_of, counts_of, front_of
 from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft
@@ -138,7 +139,7 @@ class SearchTask:
     """What the loop of a search does.
 
     Attributes:
-        method: proposes the configurations; see `method_of`.
+        method: proposes the configurations; see `MethodChoice`.
         noise: values that differ by at most this share are ties, which go to the simpler configuration.
         strict: whether the highest forecast of engines wins, also where its error is larger than the margin.
         expected_score: predicts what the method proposes next.
@@ -314,3 +315,37 @@ def _note_finished(study: Study, task: SearchTask, trials: Mapping[Knobs, Trial]
 
 def _digest(task: SearchTask) -> str:
     return hashlib.sha256(repr((task.method.name, task.space)).encode()).hexdigest()[:16]
+
+
+def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
+    """The error of a search in whose space nothing fits, with the configuration that is nearest to its constraints.
+
+    Where no runtime runs the model, it has the reason of each.
+    """
+    record = result.summary.engine_measurements if result.summary else None
+    if record is not None and record.n_measured:
+        rows = [row for row in record.rows if row.is_measured]
+        broken = "; ".join(dict.fromkeys(row.reason for row in rows if row.reason))
+        return Infeasible(f"none of {len(rows)} measured configurations is known to keep the bounds: {broken}", 0)
+    trials = [trial for cell in result.cells for trial in cell.trials]
+    if trials and all(trial.status is Status.UNSUPPORTED for trial in trials):
+        reasons = list({trial.knobs.session: trial.reason for trial in trials}.values())
+        return BadInput(f"no runtime of the search runs the model: {'; '.join(dict.fromkeys(reasons))}")
+    running = [trial for trial in trials if trial.runs]
+    if result.out_of_time and not running:
+        return Infeasible(
+            f"the time budget ended before a configuration fitted, {len(trials):,} tried; try a longer one", 0
+        )
+    if not running:
+        firsts = [cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED]
+        firsts.sort(key=lambda trial: trial.knobs.is_phased)  # phases are refused where no device lacks memory
+        first = next(iter(firsts), None)  # rows of a database that somebody edited may leave none
+        reason = (
+            "no trial of the study counts; try another --study-name"
+            if first is None
+            else f"the smallest batch size: {first.reason}"
+        )
+        return Infeasible(f"no configuration fits; {reason}", 0)
+    nearest = min(running, key=lambda trial: trial.violation)
+    values = ", ".join(f"{knob.name} {flat_value(nearest.knobs, knob.name)}" for knob in shown(nearest.knobs))
+    return Infeasible(f"no configuration fits; the nearest that was tried is {values}: {nearest.reason}", 0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
@@ -69,8 +69,7 @@ from autoauto.study.execution.process import Bounds
 from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.registry import predictor
 from autoauto.study.methods.surveyed import Survey
-from autoauto.study.nothing_fits import nothing_fits
-from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, run_task
+from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, nothing_fits, run_task
 from autoauto.study.store.database import attributes_of, set_attribute, temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
@@ -220,7 +219,7 @@ def search_flow(
         flow: from `load_flow`.
         space: what may vary; by default `default_space`.
         objective: its name, or those of several with commas.
-        method, n_measurements: as in `method_of`; by default guided, and tpe for several objectives.
+        method, n_measurements: as in `search`; by default guided, and tpe for several objectives.
         noise: share of a value that is noise, see `run_search`; by default 0, and 0.01 on real devices.
         storage: the URL of the database that stores the trials; by default they are deleted at the end.
         study_name: by default made of everything that the answer depends on.
@@ -524,14 +523,9 @@ def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -
     return ProcessExecutor(flow.evaluate, n_workers, bounds or Bounds())
 
 
-@contextmanager
-def stored(storage: str | None) -> Iterator[str]:
+def stored(storage: str | None) -> AbstractContextManager[str]:
     """The URL of the database of a search: `storage`, or without it a temporary database."""
-    if storage is not None:
-        yield storage
-        return
-    with temporary_database() as url:
-        yield url
+    return temporary_database() if storage is None else nullcontext(storage)
 
 
 def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:

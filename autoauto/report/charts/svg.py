@@ -127,7 +127,6 @@ def panel_svg(chart: Chart, index: int) -> str:
 
 
 def _bottom_axis(panel: Panel, frame: _Frame) -> str:
-    """Numbers or categories below the panel, grid lines up to its top, and a title."""
     scale, y = frame.x, frame.bottom
     parts: list[str] = []
     if panel.x.categories:
@@ -168,7 +167,6 @@ def _left_axis(panel: Panel, frame: _Frame) -> str:
 
 
 def _ticks_above(panel: Panel, frame: _Frame) -> str:
-    """The texts of ticks, a line for every series."""
     parts: list[str] = []
     y = 12
     for texts in map(_texts_above, panel.series):

@@ -93,7 +93,6 @@ def _name(best: Trial | None) -> str:
 
 
 def _values(best: Trial) -> tuple[Value, ...]:
-    """Speed, latencies and costs of a configuration, a value for every column after the first two."""
     tokens, derived = best.tokens, best.result.derived
     interval = None
     if tokens.tokens_per_s_ends is not None:

@@ -248,23 +248,18 @@ def plans_table(
         Column("peak\nmemory", "peak_memory_bytes"),
         Column("stages begin at layers"),
     )
-    return Table(title, columns, tuple(_plan_row(name, plan, clock_hz) for name, plan in rows))
-
-
-def _plan_row(name: str, plan: Plan | DoesNotFit, clock_hz: float | None) -> tuple[Value, ...]:
-    if isinstance(plan, DoesNotFit):
-        lacks = "too few positions to cut"
-        if plan.excess_bytes:
-            lacks = f"does not fit: {format_bytes(plan.excess_bytes)} missing"
-        return name, None, None, None, None, lacks
-    return (
-        name,
-        _value(plan.cost_cycles, clock_hz),
-        _value(plan.compute_cycles, clock_hz),
-        _value(plan.transfer_cycles, clock_hz),
-        plan.peak_memory_bytes,
-        " ".join(map(str, plan.partition[:-1])),
-    )
+    cells: list[tuple[Value, ...]] = []
+    for name, plan in rows:
+        if isinstance(plan, DoesNotFit):
+            lacks = "too few positions to cut"
+            if plan.excess_bytes:
+                lacks = f"does not fit: {format_bytes(plan.excess_bytes)} missing"
+            cells.append((name, None, None, None, None, lacks))
+        else:
+            cycles = (plan.cost_cycles, plan.compute_cycles, plan.transfer_cycles)
+            costs = [_value(each, clock_hz) for each in cycles]
+            cells.append((name, *costs, plan.peak_memory_bytes, " ".join(map(str, plan.partition[:-1]))))
+    return Table(title, columns, tuple(cells))
 
 
 def explanation_table(explanation: Explanation, plan: Plan, clock_hz: float | None = None) -> Table:

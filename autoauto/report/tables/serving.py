@@ -31,7 +31,7 @@ from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial
 
 if TYPE_CHECKING:
-    from autoauto.space.engine_measurements import EngineMeasurements
+    pass
 
 N_REASON = 90
 """Characters of a reason in a table."""
@@ -149,29 +149,27 @@ def measurements_table(summary: StudySummary) -> Table | None:
         Column("TTFT p99\nmeasured", "ttft_s"),
         Column(""),
     )
-    rows = tuple(_measured(record, index) for index in range(len(record.rows)))
+    rows: list[tuple[Value, ...]] = []
+    for index, row in enumerate(record.rows):
+        forecast = speed_of(row.forecast.tokens_per_s.middle)
+        name = TableCell(serving_text(row.knobs), Style.STRONG if index == record.answer else Style.PLAIN)
+        if not row.is_measured:
+            rows.append((name, forecast, None, None, None, None, _short(row.reason)))
+            continue
+        speed, share = speed_of(row.tokens_per_s), row.turns[-1].half_width
+        if share < 1:  # of the confidence interval of the last turn, where it has one
+            speed += f" ±{100 * share:.2g} %"
+        standing = ""
+        if index == record.answer:
+            standing = "the answer"
+        elif row.status is Status.CONSTRAINED:
+            standing = _short(row.reason)
+        elif index in record.ties:
+            standing = "not told apart from the answer"
+        ttft = time_text(max(turn.ttft_s.p99 for turn in row.turns))
+        rows.append((name, forecast, speed, f"{1 / row.time_ratio:.3f}", time_text(row.tpot_s), ttft, standing))
     caption = f"forecasts are {Origin.MODELLED}; started {record.where}" if record.where else ""
-    return Table("Forecast against measured", columns, rows, caption)
-
-
-def _measured(record: EngineMeasurements, index: int) -> tuple[Value, ...]:
-    row = record.rows[index]
-    forecast = speed_of(row.forecast.tokens_per_s.middle)
-    name = TableCell(serving_text(row.knobs), Style.STRONG if index == record.answer else Style.PLAIN)
-    if not row.is_measured:
-        return name, forecast, None, None, None, None, _short(row.reason)
-    speed, share = speed_of(row.tokens_per_s), row.turns[-1].half_width
-    if share < 1:  # of the confidence interval of the last turn, where it has one
-        speed += f" ±{100 * share:.2g} %"
-    standing = ""
-    if index == record.answer:
-        standing = "the answer"
-    elif row.status is Status.CONSTRAINED:
-        standing = _short(row.reason)
-    elif index in record.ties:
-        standing = "not told apart from the answer"
-    ttft = time_text(max(turn.ttft_s.p99 for turn in row.turns))
-    return name, forecast, speed, f"{1 / row.time_ratio:.3f}", time_text(row.tpot_s), ttft, standing
+    return Table("Forecast against measured", columns, tuple(rows), caption)
 
 
 def _short(reason: str) -> str:

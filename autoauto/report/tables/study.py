@@ -26,7 +26,6 @@ from autoauto.report.wording import (
     compared_name,
     configuration,
     counted,
-    difference,
     differing,
     label,
     measured_ratio,
@@ -46,7 +45,6 @@ from autoauto.space.study_summary import (
     SIZING,
     USERS_FRONT,
     Comparison,
-    KnobChoice,
     StudySummary,
 )
 from autoauto.space.table import shown
@@ -94,27 +92,25 @@ def choices_table(summary: StudySummary) -> Table | None:
         Column("of the\nwinner", "ratio"),
         Column(""),
     )
-    rows = tuple(_choice(summary, choice) for choice in summary.choices)
+    rows: list[tuple[Value, ...]] = []
+    for choice in summary.choices:
+        name = choice_text(choice)
+        if choice.ratio is None:
+            rows.append((name, None, None, reason_of_choice(choice.reason)))
+            continue
+        remarks = []
+        measured = measured_ratio(summary, choice)
+        if measured is not None:
+            remarks.append(f"measured {measured:.2f}")
+        elif choice.is_tie:
+            remarks.append("not told apart")
+        if not choice.is_searched:
+            remarks.append("not searched")
+        if follows := differing(choice.knobs, winner.knobs, choice.name):
+            remarks.append(follows)
+        rows.append((name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(remarks)))
     caption = "replicas and batch size are the best for each value; ratios are by forecast where nothing is said"
-    return Table(f"What each choice is worth, {Origin.ESTIMATED}", columns, rows, caption)
-
-
-def _choice(summary: StudySummary, choice: KnobChoice) -> tuple[Value, ...]:
-    assert summary.winner is not None
-    name = choice_text(choice)
-    if choice.ratio is None:
-        return name, None, None, reason_of_choice(choice.reason)
-    remarks = []
-    measured = measured_ratio(summary, choice)
-    if measured is not None:
-        remarks.append(f"measured {measured:.2f}")
-    elif choice.is_tie:
-        remarks.append("not told apart")
-    if not choice.is_searched:
-        remarks.append("not searched")
-    if follows := differing(choice.knobs, summary.winner.knobs, choice.name):
-        remarks.append(follows)
-    return name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(remarks)
+    return Table(f"What each choice is worth, {Origin.ESTIMATED}", columns, tuple(rows), caption)
 
 
 def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) -> Table:
@@ -134,7 +130,7 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
     for each in comparisons:
         notes = [each.note] if each.note else []
         if each.knobs:
-            notes.append(difference(each.knobs, winner.knobs))
+            notes.append(differing(each.knobs, winner.knobs) or "the same configuration")
         text = speed_text(each.speed, winner.unit) if each.speed else None
         rows.append((compared_name(each), text, each.gain_percent, "\n".join(notes)))
     columns = (Column(""), speeds_column(winner.unit), Column("winner", "gain_percent"), Column(""))

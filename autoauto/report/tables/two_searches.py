@@ -84,7 +84,6 @@ def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[Compared
 
 
 def _facts(search: ComparedSearch) -> dict[str, str]:
-    """The facts about the best of a search by their names, without its knobs."""
     summary, trial = search.summary, search.winner
     if summary is None or trial is None:
         return {}

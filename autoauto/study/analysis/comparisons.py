@@ -188,17 +188,12 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
         note = f"not measured; at most {alternative.samples_per_s:,.4g} samples/s, by the whole model"
         return Comparison(name, alternative.knobs, None, None, note, is_simple_use=True)
     speed = Interval(alternative.samples_per_s, None)
-    gain_percent = _estimated_gain_percent(summary, winner, alternative)
+    gain_percent = None
+    if summary.objective.follows_throughput and winner.estimated_samples_per_s:  # which alone is stored
+        other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
+        expected = winner.with_values(samples_per_s=winner.estimated_samples_per_s)
+        gain_percent = 100.0 * (summary.worth(expected) / summary.worth(other) - 1.0)
     return Comparison(name, alternative.knobs, speed, gain_percent, "", estimated=True, is_simple_use=True)
-
-
-def _estimated_gain_percent(summary: StudySummary, winner: Trial, alternative: Alternative) -> float | None:
-    """How much better the winner is by the estimates of both; None where throughput, which is stored, does not tell."""
-    if not summary.objective.follows_throughput or not winner.estimated_samples_per_s:
-        return None
-    other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
-    expected = winner.with_values(samples_per_s=winner.estimated_samples_per_s)
-    return 100.0 * (summary.worth(expected) / summary.worth(other) - 1.0)
 
 
 def _against_repeated(verification: Verification, name: str, other: Repeated, note: str) -> Comparison:

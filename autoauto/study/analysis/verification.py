@@ -76,13 +76,7 @@ def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
 
 
 class _Lead(NamedTuple):
-    """By how much the score of one configuration is above that of another, in the turns that measured both.
-
-    Attributes:
-        mean: over turns.
-        error: half the width of its 95 % confidence interval.
-        largest: score of both.
-    """
+    """By how much a score is above another in turns of both: mean, half its 95 % interval, the largest score."""
 
     mean: float
     error: float

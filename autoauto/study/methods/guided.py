@@ -253,7 +253,7 @@ class _BranchAndBound:
         return max(ties, key=lambda candidate: candidate.rank)
 
     def _most_promising(self, best: Candidate) -> Candidate:
-        """The candidate above the target of the largest expected gain, as of configurations of engines (`MeasureNext`)."""
+        """The candidate of the largest expected gain above the target, or `best` if nothing works or it is a bound."""
         if best.is_bound or not self._best:
             return best
         exact = []

@@ -1,4 +1,4 @@
-"""The methods of search by name, `method_of`, and the estimate as they ask it, `predictor`."""
+"""The methods of search by name, `MethodChoice`, and the estimate as they ask it, `predictor`."""
 
 from __future__ import annotations
 
@@ -43,29 +43,8 @@ MIN_REFINEMENT = 0.001
 RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same configurations again
 
 
-def method_of(
-    method: Method,
-    predictor: Predictor,
-    objectives: Objectives,
-    noise: float = 0.0,
-    n_measurements: int = 30,
-    last: Knobs | None = None,
-) -> Proposer:
-    """The method of a name, as `run_search` takes it; see `MethodChoice`. Only guided asks the estimate."""
-    n_objectives = len(objective_tuple(objectives))
-    methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
-        Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
-        Method.GRID_BISECT: BISECTION.start,
-        Method.GUIDED: lambda space, known: guided(space, known, predictor, noise),
-        Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n_measurements, n_objectives),
-        Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n_measurements, n_objectives),
-    }
-    proposer = Proposer(methods[method], f"{method} {noise}" if method is Method.GUIDED else "")
-    return proposer if last is None else followed_by(proposer, last)
-
-
 class MethodChoice(NamedTuple):
-    """A method and what it is given, beside the estimate and the objectives; see `method_of`.
+    """A method and what it is given, beside the estimate, which only guided asks, and the objectives.
 
     Attributes:
         n_measurements: the budget of tpe and random.
@@ -85,7 +64,18 @@ class MethodChoice(NamedTuple):
         if self.most is not None:
             method = Proposer(lambda space, known: few(space, known, predictor, self.noise), f"few {self.noise}")
         else:
-            method = method_of(self.method, predictor, objectives, self.noise, self.n_measurements, self.last)
+            n, n_objectives = self.n_measurements, len(objective_tuple(objectives))
+            methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
+                Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
+                Method.GRID_BISECT: BISECTION.start,
+                Method.GUIDED: lambda space, known: guided(space, known, predictor, self.noise),
+                Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n, n_objectives),
+                Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n, n_objectives),
+            }
+            name = f"{self.method} {self.noise}" if self.method is Method.GUIDED else ""
+            method = Proposer(methods[self.method], name)
+            if self.last is not None:
+                method = followed_by(method, self.last)
         return limited(preceded_by(method, self.first), self.most)
 
 

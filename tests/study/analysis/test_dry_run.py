@@ -10,7 +10,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.study.analysis.dry_run import dry_run, expected_winner
-from autoauto.study.methods.registry import MethodChoice, method_of, predictor
+from autoauto.study.methods.registry import MethodChoice, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 
@@ -24,7 +24,7 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 37, 60))
 def test_it_equals_the_search_when_the_estimate_is_exact(storage: str, fake: Fake, method: Method) -> None:
     expected = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(method))
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    proposer = method_of(method, predictor(fake, Objective.THROUGHPUT), Objective.THROUGHPUT)
+    proposer = MethodChoice(method).proposer(predictor(fake, Objective.THROUGHPUT), Objective.THROUGHPUT)
     result = run_search(SPACE, type(fake)(), study, Objective.THROUGHPUT, method=proposer)
     assert expected.n_tried == result.counts.n_tried
     assert expected.n_configurations == 4 * 9

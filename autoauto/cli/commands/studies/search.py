@@ -231,7 +231,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _say_why_nothing(args: argparse.Namespace, flow: Flow, result: SearchResult) -> int:
     """Say that nothing fits before what was assumed and where the study is, and return the exit code."""
-    from autoauto.study.nothing_fits import nothing_fits
+    from autoauto.study.run import nothing_fits
 
     error = nothing_fits(result)
     if args.json or args.log == "json":

@@ -92,7 +92,6 @@ class EngineLoop:
         return total / (len(self._measured_levels) + 1)  # one more, of 0: few measurements are drawn to none
 
     def _log_ratio(self, index: int) -> float:
-        """The mean log ratio of the score of a measured configuration."""
         ratios = self.next_of.ratios
         turns = zip(ratios.measured, ratios.log_ratios, strict=True)
         return float(np.mean([log_ratio for measured, log_ratio in turns if measured == index]))
