@@ -243,7 +243,6 @@ class StudySummary(Displayed):
 
     Attributes:
         study_name, storage: the study, and the URL of its storage without a password.
-        objective: what the study optimises; the first of several objectives.
         attributes: stored attributes of the study: model, cluster, versions, the command.
         trials: every configuration of the space with a trial that did not fail, in the order of their trials, without
             plans.

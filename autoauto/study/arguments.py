@@ -101,10 +101,7 @@ def space_of(
 
 
 def _quick_values(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of knobs with which the whole model runs on all devices, at the batch sizes that forecasts measure.
-
-    Values that were given stay.
-    """
+    """Given values, and others with which the whole model runs on all devices, at the sizes that forecasts measure."""
     values: dict[str, Any] = {"n_ipu": (1,)}
     if flow.graph.fixed_batch is None:
         values["batch_size"] = QUICK_BATCH_SIZES

@@ -208,10 +208,7 @@ def _dot(trial: Trial, origin: Origin) -> Mark:
 
 
 def batches_chart(summary: StudySummary) -> Chart:
-    """Throughput over batch size, a panel for every n_ipu and a colour for every cell's other knobs.
-
-    Dots are measured; crosses below the axis do not fit.
-    """
+    """Throughput over batch size, a panel for every n_ipu and a colour for every cell's other knobs."""
     names = [name for name in varying_knobs(summary) if name != "n_ipu"]
     labels = [label(cell.knobs, names) for cell in summary.cells]
     styles = _styles(summary, labels)

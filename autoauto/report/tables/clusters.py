@@ -70,7 +70,13 @@ def clusters_table(answers: Sequence[ClusterAnswer], objective: Objective) -> Ta
     rows: list[tuple[Value, ...]] = []
     for answer in answers:
         values = (None,) * (len(columns) - 2) if answer.best is None else _values(answer.best)
-        rows.append((answer.cluster, _name(answer.best), *values))
+        name = "none"
+        if answer.best is not None:
+            name = configuration(answer.best.knobs)
+            if has_groups(answer.best.knobs):  # in two lines, the second of which has the group of GPUs
+                engine, _, groups = serving_text(answer.best.knobs).partition(" TP")
+                name = f"{engine}\nTP{groups}"
+        rows.append((answer.cluster, name, *values))
     hidden = [column.words for index, column in enumerate(columns) if not any(row[index] for row in rows)]
     by: str = objective
     if _is_by_price(answers, objective):
@@ -80,16 +86,6 @@ def clusters_table(answers: Sequence[ClusterAnswer], objective: Objective) -> Ta
     origins = " and ".join(dict.fromkeys(answer.origin for answer in answers))
     reasons = [f"{answer.cluster}: {answer.reason}" for answer in answers if answer.reason]
     return Table(f"Clusters by {by}, {origins}", columns, tuple(rows), "\n".join(reasons)).without(*hidden)
-
-
-def _name(best: Trial | None) -> str:
-    """A configuration in words; of engines in two lines, the second of which has the group of GPUs."""
-    if best is None:
-        return "none"
-    if not has_groups(best.knobs):
-        return configuration(best.knobs)
-    engine, _, groups = serving_text(best.knobs).partition(" TP")
-    return f"{engine}\nTP{groups}"
 
 
 def _values(best: Trial) -> tuple[Value, ...]:

@@ -110,7 +110,14 @@ def compare_table(
         stage = "plan" if row["stage"] is None else str(row["stage"])
         name = _quantity_name(row["quantity"], clock_hz)
         values = (row["estimated"], row["simulated"], row["measured"])
-        texts = [_written(row["quantity"], value, clock_hz) for value in values]
+        texts = []
+        for value in values:  # by the unit of the quantity, or cycles as time
+            if value is None:
+                texts.append("")
+            elif clock_hz is None or not row["quantity"].endswith("_cycles"):
+                texts.append(format_value(row["quantity"], value))
+            else:
+                texts.append(duration(value, clock_hz))
         rows.append((stage, name, *texts, row["difference_percent"]))
     title = f"{Origin.ESTIMATED.capitalize()}, {Origin.SIMULATED} and {origin}"
     remarks = []
@@ -134,20 +141,8 @@ def _quantity_name(quantity: str, clock_hz: float | None) -> str:
     return quantity if clock_hz is None else quantity.removesuffix("_cycles")
 
 
-def _written(quantity: str, value: float | None, clock_hz: float | None) -> str:
-    """A value by the unit of its quantity, or cycles as time; empty where there is none."""
-    if value is None:
-        return ""
-    if clock_hz is None or not quantity.endswith("_cycles"):
-        return format_value(quantity, value)
-    return duration(value, clock_hz)
-
-
 def run_table(run: Run, origin: Origin) -> Table:
-    """One row per device of every pipeline: the shares of its time in which it computed, moved tensors, and waited.
-
-    Devices have a column where several run one stage.
-    """
+    """One row per device of every pipeline: the shares of its time in which it computed, moved tensors, and waited."""
     columns = (
         Column("pipeline"),
         Column("stage"),

@@ -145,10 +145,7 @@ def _shown_knobs(configurations: Sequence[Knobs]) -> tuple[list[str], list[str]]
 
 
 def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
-    """One row per cell of a search for training: the largest batch size that fits, and the best throughput of any.
-
-    The caption names the schedule that fits larger batches than others.
-    """
+    """One row per cell of a search for training: the largest batch size that fits, and the best throughput of any."""
     names = ("n_ipu", "memory_proportion", "schedule", "recompute", "n_micro_batches")
     columns = (
         Column("n_ipu", "n_ipu"),
@@ -203,10 +200,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
 
 
 def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Table:
-    """One row per cell in which something fits, best by the first objective on top, with the knobs that vary.
-
-    A row has the cell's best batch size by the estimate, and how many tries.
-    """
+    """One row per cell in which something fits, best by the first objective on top, with the knobs that vary."""
     first, *_ = objective_tuple(objectives)
     n_tries = {each.cell.best.knobs: each.n_tries for each in cells if each.cell.best is not None}
     fitting = [each.cell.best for each in cells if each.cell.best is not None]

@@ -24,10 +24,7 @@ _CPU = "cpu"
 
 
 def with_target(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the names of options, with the target that they mean where they name none, and its cluster.
-
-    Those that it returns stay as they are.
-    """
+    """Values by the names of options with the target that they mean, and its cluster; those that it returns stay."""
     target, cluster = values.get("target"), values.get("cluster")
     if values.get("gpus") is not None:
         cluster = f"{cluster or 'h100_sxm'}-{values['gpus']}"

@@ -86,10 +86,7 @@ def reads(work: Callable[P, T]) -> Callable[P, T]:
 
 
 def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
-    """Repeat `work`, which may be done twice, as `retried` does, then raise the BadInput of `row_errors`; a decorator.
-
-    Ctrl-C ends the wait.
-    """
+    """Repeat `work`, which may be done twice, as `retried`, then raise as `row_errors`; Ctrl-C ends it. A decorator."""
 
     @wraps(work)
     def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -181,9 +178,6 @@ def shown_storage(storage: str) -> str:
 
     >>> shown_storage("postgresql://me:secret@host/db")
     'postgresql://me:***@host/db'
-
-    Raises:
-        BadInput: it is no database URL.
     """
     return SERVED if storage in _HIDDEN else shown(parse_url(storage))
 

@@ -284,7 +284,6 @@ class TrialStorage(RDBStorage):
         """Write a trial that has ended, without intermediate values, in one transaction; returns its id.
 
         Args:
-            trial: with any number: it gets the next one.
             then: writes what belongs to the trial; where it raises, nothing is written.
 
         Raises:
