@@ -31,7 +31,7 @@ from autoauto.study.methods.engines.ratios import Ratios, correlations
 
 MEASURED, FORECAST = "tokens_per_s", "forecast_tokens_per_s"
 LENGTH = 3.5
-"""Powers of 2 of a number after which the correlation falls to 1/e, as of the groups of `likeness.py`."""
+"""Powers of 2 of a number after which the correlation falls to 1/e, as of the groups of `Likeness`."""
 NOISE = 0.01
 DOUBT = 2.5
 """How many times more than a forecast a rough one is off between configurations."""

@@ -41,7 +41,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial
-from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.methods.registry import MethodChoice, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 from autoauto.targets.clusters import load_cluster
@@ -94,7 +94,7 @@ def search(case: Case, method: Method) -> Result:
         else:
             study = open_study(f"sqlite:///{folder}/study.db", "study", Objective.THROUGHPUT, {"case": str(case)})
             predict = predictor(flow.expect, Objective.THROUGHPUT)
-            propose = method_of(method, predict, Objective.THROUGHPUT)
+            propose = MethodChoice(method).proposer(predict, Objective.THROUGHPUT)
             result = run_search(space, evaluate, study, Objective.THROUGHPUT, method=propose)
             best, n_measured = 0.0 if result.best is None else result.best.samples_per_s, result.counts.n_measured
         return Result(best, n_measured, len(calls), process_time() - cpu_s, monotonic() - wall_s)

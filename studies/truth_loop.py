@@ -38,9 +38,8 @@ from autoauto.evaluate.serving.rows import Row
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import AutoautoError
 from autoauto.records.units import FloatArray
-from autoauto.study.methods.engines.likeness import Likeness, coordinates
 from autoauto.study.methods.engines.measure_next import TOLERANCE, MeasureNext
-from autoauto.study.methods.engines.ratios import Ratios, correlations
+from autoauto.study.methods.engines.ratios import Likeness, Ratios, coordinates, correlations
 from autoauto.targets.gpu.family_errors import ErrorKey, family_of, priors_of
 from studies.gpu_accuracy import decoder_of_row, half, one_pool_rows
 from studies.recorded_server import DOUBT

@@ -33,7 +33,7 @@ from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial, measured_trial, unfit_trial
 from autoauto.study.execution.executors import ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.registry import method_of, predictor
+from autoauto.study.methods.registry import MethodChoice, predictor
 from autoauto.study.run import SearchResult, SearchTask, run_task
 from autoauto.study.store.study import open_study
 
@@ -91,7 +91,7 @@ def search(
     task = SearchTask(
         space,
         Objective.THROUGHPUT,
-        method_of(method, predict, Objective.THROUGHPUT),
+        MethodChoice(method).proposer(predict, Objective.THROUGHPUT),
         expected_score=lambda knobs: predict.forecast(knobs).score,
     )
     result = run_task(task, study, executor)

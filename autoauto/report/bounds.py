@@ -36,8 +36,6 @@ class BoundFact(NamedTuple):
 
     Attributes:
         text: the bound with the value.
-        holds: whether the answer keeps it.
-        origin: of the value.
         note: how sure that is: a probability, or measured percentiles.
     """
 
@@ -69,10 +67,19 @@ def bounds_of(summary: StudySummary) -> tuple[BoundFact, ...]:
         if not set(constraint.names) <= values.keys():
             continue
         if row is None:
-            origin, note = origin_of(summary), _probability(winner)
+            share = winner.tokens.bounds_probability
+            note = "" if share is None else f"all bounds hold with a probability of {share:.0%}"
+            origin = origin_of(summary)
         else:
             origin, note = Origin.MEASURED, _percentiles(constraint, row)
-        facts.append(BoundFact(_text(constraint, values), constraint.violation(values) <= 0, origin, note))
+        match = _ON_TIME.fullmatch(constraint.text)
+        if match and match[1] in TIMES:
+            name, sign, most_s = match.groups()
+            text = f"{TIMES[name]} {time_text(values[name])} {sign} {time_text(float(most_s))}"
+        else:
+            known = ", ".join(f"{name} is {values[name]:.4g}" for name in constraint.names)
+            text = f"{constraint.text} ({known})"
+        facts.append(BoundFact(text, constraint.violation(values) <= 0, origin, note))
     return tuple(facts)
 
 
@@ -86,22 +93,6 @@ def _values(trial: Trial, row: EngineRow | None) -> dict[str, float]:
     values |= replace(trial.result, samples_per_s=row.tokens_per_s).derived
     values |= {"tokens_per_s": row.tokens_per_s, "samples_per_s": row.tokens_per_s}
     return values | {name: getattr(row, of_row) for name, of_row in _OF_TURNS.items()}
-
-
-def _text(constraint: Constraint, values: dict[str, float]) -> str:
-    """A bound on a time with the value in it; of another bound the values stand behind it."""
-    match = _ON_TIME.fullmatch(constraint.text)
-    if match and match[1] in TIMES:
-        name, sign, most_s = match.groups()
-        return f"{TIMES[name]} {time_text(values[name])} {sign} {time_text(float(most_s))}"
-    known = ", ".join(f"{name} is {values[name]:.4g}" for name in constraint.names)
-    return f"{constraint.text} ({known})"
-
-
-def _probability(trial: Trial) -> str:
-    """How likely all bounds together hold, by the error of forecasts; empty where that is not known."""
-    share = trial.tokens.bounds_probability
-    return "" if share is None else f"all bounds hold with a probability of {share:.0%}"
 
 
 def _percentiles(constraint: Constraint, row: EngineRow) -> str:

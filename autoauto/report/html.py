@@ -1,10 +1,4 @@
-"""A study as one HTML file that needs no network, `study_page`: the winner, what binds it, pictures and tables.
-
-A timeline as such a file: `timeline_page`.
-
-What pages consist of: `document` or `framed`, `section`, `table_section` and `figure`; of a study
-`winner_section`, `front_section` and `command_line`. `write_page`.
-"""
+"""A study as one HTML file that needs no network, `study_page`: the winner, what binds it, pictures and tables."""
 
 from __future__ import annotations
 
@@ -33,7 +27,7 @@ from autoauto.report.wording import (
     answer_line,
     compared_name,
     counted,
-    difference,
+    differing,
     has_groups,
     origin_of,
     outside_text,
@@ -59,11 +53,7 @@ SCRIPT = Path(__file__).parent / "page.js"
 
 
 def write_page(page: str, path: Path) -> None:
-    """Write a page that `document` made to a file.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Write a page that `document` made to a file; a BadInput if the file cannot be written."""
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -71,14 +61,7 @@ def write_page(page: str, path: Path) -> None:
 
 
 def document(title: str, heading: str, facts: Iterable[str], *content: str) -> str:
-    """A page of HTML with its style sheet and script inside.
-
-    Args:
-        title: in the window's title.
-        heading: above all.
-        facts: below the heading, in one line; empty ones are left out.
-        content: sections and figures, as markup.
-    """
+    """A page of HTML with its style sheet and script inside."""
     style = tag("style", STYLE.read_text(encoding="utf-8"))
     script = tag("script", SCRIPT.read_text(encoding="utf-8"))
     return framed(title, heading, facts, *content, head=style, end=script)
@@ -90,7 +73,6 @@ def framed(
     """A page of HTML around its content.
 
     Args:
-        title, heading, facts, content: as in `document`.
         head: markup at the end of the head, as a style sheet.
         above: markup above the heading.
         end: markup at the end of the page, as a script.
@@ -114,8 +96,10 @@ def section(title: str, content: str, name: str) -> str:
     return tag("section", tag("h2", words(title)), content, id=name)
 
 
-def table_section(table: Table, name: str) -> str:
-    """A table below its name, which its title begins with; the rest of the title is part of its caption."""
+def table_section(table: Table | None, name: str) -> str:
+    """A table below its name, which its title begins with; the rest is part of its caption. Empty without a table."""
+    if table is None:
+        return ""
     heading, _, rest = table.title.partition(", ")
     return section(heading, tag("div", html_table(replace(table, title=rest)), class_="card"), name)
 
@@ -150,8 +134,6 @@ def study_page(
     """The page of a study, as HTML.
 
     Args:
-        summary: the study.
-        comparisons: the winner against other configurations.
         timeline: the winner's; None for phases, and when nothing fits.
         commands: pairs of a purpose and a command to copy.
     """
@@ -162,6 +144,10 @@ def study_page(
         attributes.get("precision", ""),
         f"objective {attributes.get('objective', summary.objective)}",
     ]
+    notes = [tag("li", words(note)) for note in summary.notes]
+    placement = None
+    if summary.winner is not None and isinstance(summary.winner.plan, Plan):
+        placement = placement_table(summary.winner.plan, summary.winner.knobs)
     subject = f"{attributes.get('model', 'model')} on {attributes.get('cluster', 'cluster')}"
     return document(
         f"{summary.study_name}: {subject}",
@@ -170,10 +156,10 @@ def study_page(
         winner_section(summary, comparisons, commands),
         front_section(summary),
         engines_section(summary),
-        choices_section(summary),
+        table_section(choices_table(summary), "choices"),
         _binds(summary),
-        _devices(summary),
-        _assumed(summary),
+        table_section(placement, "devices"),
+        section("Assumed", tag("ul", *notes), "assumed") if notes else "",
         _charts(study_charts(summary, timeline)),
         _tables(summary),
         _footer(summary),
@@ -219,9 +205,10 @@ def _gains(title: str, comparisons: Sequence[Comparison], winner: Knobs) -> str:
 
 
 def _gain(comparison: Comparison, winner: Knobs) -> str:
-    """A card that says how much better the winner is than another configuration."""
     title = tag("h4", words(f"against {compared_name(comparison)}"))
-    named = difference(comparison.knobs, winner) if comparison.knobs else ""
+    named = ""
+    if comparison.knobs:
+        named = differing(comparison.knobs, winner) or "the same configuration"
     if comparison.speed is None or comparison.gain_percent is None:
         note = ": ".join(filter(None, [named, comparison.note]))
         return tag("div", title, tag("div", "–", class_="headline muted"), tag("p", words(note)), class_="fact")
@@ -293,29 +280,6 @@ def engines_section(summary: StudySummary) -> str:
     return "".join(parts)
 
 
-def choices_section(summary: StudySummary) -> str:
-    """A section with the forecasts for other values of the winner's knobs; empty if there are none."""
-    table = choices_table(summary)
-    return table_section(table, "choices") if table else ""
-
-
-def _devices(summary: StudySummary) -> str:
-    """The table of which device holds which stage of which replica; empty where the stages say it."""
-    winner = summary.winner
-    if winner is None or not isinstance(winner.plan, Plan):
-        return ""
-    table = placement_table(winner.plan, winner.knobs)
-    return table_section(table, "devices") if table else ""
-
-
-def _assumed(summary: StudySummary) -> str:
-    """A section that lists the assumptions about the model and the numbers; empty without any."""
-    if not summary.notes:
-        return ""
-    notes = [tag("li", words(note)) for note in summary.notes]
-    return section("Assumed", tag("ul", *notes), "assumed")
-
-
 def _charts(charts: Sequence[Chart]) -> str:
     """Charts below each other; narrow ones that follow each other are side by side."""
     parts = []
@@ -348,12 +312,7 @@ def _footer(summary: StudySummary) -> str:
 
 
 def timeline_page(timeline: Timeline, stash_entries: Iterable[int]) -> str:
-    """The page of a timeline in cycles, as HTML; of a long timeline it shows the first and the last bars.
-
-    Args:
-        timeline: what to show.
-        stash_entries: the activations that the stash of every device has room for.
-    """
+    """The page of a timeline in cycles, as HTML; of a long timeline it shows the first and the last bars."""
     schedule = timeline.schedule
     devices = counted(schedule.n_devices, "device")
     micro_batches = counted(schedule.n_micro_batches, "micro-batch", "es")

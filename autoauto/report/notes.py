@@ -24,25 +24,21 @@ def study_note(summary: StudySummary, comparisons: Sequence[Comparison], command
     if summary.winner is None:
         parts = [f"## Nothing fits\n\nNone of the {len(summary.trials):,} configurations that were tried fits."]
     else:
-        parts = _winner_parts(summary, summary.winner, comparisons)
+        winner = summary.winner
+        parts = [f"## Best: {configuration(winner.knobs)}\n\n**{answer_line(summary)}**, trial {winner.number}"]
         if commands:
-            parts.insert(1, _commands(commands))
+            parts.append(_commands(commands))
+        tables = [comparisons_table(summary, comparisons)] if comparisons else []
+        tables += answer_tables(summary)
+        if choices := choices_table(summary):
+            tables.append(choices)
+        tables.append(binding_table(winner, origin_of(summary), clock_hz=shown_clock(summary)))
+        tables.append(ranked_table(summary, N_TOP).without("why it does not fit"))
+        parts += map(markdown_table, tables)
     if outside := outside_text(summary):
         parts.append(outside)
     parts.append(markdown_table(cells_table(summary)))
     return "\n\n".join(parts) + "\n"
-
-
-def _winner_parts(summary: StudySummary, winner: Trial, comparisons: Sequence[Comparison]) -> list[str]:
-    """A heading with the winner, and tables of it."""
-    tables = [comparisons_table(summary, comparisons)] if comparisons else []
-    tables += answer_tables(summary)
-    if choices := choices_table(summary):
-        tables.append(choices)
-    tables.append(binding_table(winner, origin_of(summary), clock_hz=shown_clock(summary)))
-    tables.append(ranked_table(summary, N_TOP).without("why it does not fit"))
-    head = f"## Best: {configuration(winner.knobs)}\n\n**{answer_line(summary)}**, trial {winner.number}"
-    return [head, *map(markdown_table, tables)]
 
 
 def trial_note(trial: Trial, origin: str) -> str:
@@ -75,7 +71,6 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
 
 
 def _speed(trial: Trial, origin: str) -> str:
-    """Measured throughput, and the estimated one where there is one."""
     speed = f"**{format_number(trial.samples_per_s)} {trial.unit}**, {origin}"
     if not trial.estimated_samples_per_s:
         return speed
@@ -84,15 +79,10 @@ def _speed(trial: Trial, origin: str) -> str:
 
 
 def _commands(commands: Sequence[tuple[str, str]]) -> str:
-    return "\n\n".join(f"{name}:\n\n```\n{in_lines(command)}\n```" for name, command in commands)
-
-
-def in_lines(command: str) -> str:
-    """A command for a shell in lines of at most `WIDTH` characters, because the dashboard does not break them.
-
-    >>> print(in_lines("autoauto measure 'my model.onnx' --cluster bow-2000 --memory-proportion 0.6 --n-ipu 4"))
-    autoauto measure 'my model.onnx' --cluster bow-2000 --memory-proportion 0.6 \\
-      --n-ipu 4
-    """
-    # A broken command is indented by 2, and leaves room for the 2 characters at the end of a line.
-    return "\n".join(line[2:] for line in broken_command(command, WIDTH + 4))
+    texts = []
+    for name, command in commands:
+        # The dashboard does not break lines. A broken command is indented by 2, and leaves room for the 2 characters
+        # at the end of a line.
+        lines = "\n".join(line[2:] for line in broken_command(command, WIDTH + 4))
+        texts.append(f"{name}:\n\n```\n{lines}\n```")
+    return "\n\n".join(texts)

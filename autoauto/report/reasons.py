@@ -20,7 +20,6 @@ class BindingFact(NamedTuple):
 
     Attributes:
         name: "compute", "transfer", "memory", "bubble" (fill and drain) or "imbalance".
-        headline: the number.
         text: the stage or phase that the number belongs to, and its share.
         share: the share of the period, of the limit or of the time, from 0 to 1.
         cycles: the number, where it is one of cycles.
@@ -42,10 +41,8 @@ def what_binds(
     """The slowest compute, the longest transfer, the fullest memory and, in training, bubble and imbalance.
 
     Args:
-        finalist: the configuration with its plan.
         ran: whether devices ran the plan; the sum of its cycles is then not its period.
         transferred: the largest tensors of the longest transfer, with their bytes, where they are known.
-        clock_hz: of the cycles, where time is shown instead.
     """
     plan, mode = finalist.plan, finalist.knobs.mode
     if isinstance(plan, PhasedPlan):
@@ -69,13 +66,9 @@ def _idle_facts(finalist: Trial) -> Iterator[BindingFact]:
     bubble = max(0.0, 1.0 - (1.0 - idle) / max(plan.balance, 1e-9))
     yield BindingFact("bubble", f"{100 * bubble:.1f} %", "of all devices' time to fill and drain, simulated", bubble)
     imbalance = idle - bubble
-    if imbalance >= _MIN_IMBALANCE:
+    if imbalance >= 0.0005:  # less is shown as 0.0 %
         text = "of all devices' time, in which they wait for the slowest, simulated"
         yield BindingFact("imbalance", f"{100 * imbalance:.1f} %", text, imbalance)
-
-
-_MIN_IMBALANCE = 0.0005
-"""What is shown as 0.0 % is left out."""
 
 
 def part_names(plan: Plan | PhasedPlan) -> list[str]:
@@ -92,28 +85,19 @@ def part_names(plan: Plan | PhasedPlan) -> list[str]:
 def _stage_facts(
     mode: Mode, plan: Plan, whole: str, transferred: Sequence[tuple[str, int]], clock_hz: float | None
 ) -> tuple[BindingFact, ...]:
-    slowest = max(plan.stages, key=lambda stage: stage.compute_cycles / stage.n_replicas)
-    cycles, binds = plan.compute_cycles, bool(plan.compute_bottlenecks)
-    text, share = _share_text(f"{_name(mode, plan, slowest)} computes longest", plan, cycles, binds, whole)
-    compute = BindingFact("compute", duration(cycles, clock_hz), text, share, cycles)
-
-    longest = max(plan.stages, key=lambda stage: stage.transfer_cycles / stage.n_replicas)
-    cycles, binds = plan.transfer_cycles, bool(plan.transfer_bottlenecks)
-    text, share = _share_text(f"{_name(mode, plan, longest)} transfers longest", plan, cycles, binds, whole)
-    if transferred:
-        largest = ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in transferred)
-        text += f"; largest: {largest}"
-    transfer = BindingFact("transfer", duration(cycles, clock_hz), text, share, cycles)
-    return compute, transfer, _memory(mode, plan)
-
-
-def _share_text(does: str, plan: Plan, cycles: int, binds: bool, whole: str) -> tuple[str, float]:
-    """A sentence about the slowest stage, and its share of the period."""
-    share = cycles / max(plan.cost_cycles, 1)
-    text = f"{does}, {100 * share:.0f} % of {whole}"
-    if not binds and plan.period is not Period.SERIAL:
-        text += ", hidden behind the host" if plan.host_binds else ", hidden behind the other"
-    return text, share
+    facts = []
+    for name, does in (("compute", "computes"), ("transfer", "transfers")):
+        slowest = max(plan.stages, key=lambda stage: getattr(stage, f"{name}_cycles") / stage.n_replicas)
+        cycles: int = getattr(plan, f"{name}_cycles")
+        share = cycles / max(plan.cost_cycles, 1)
+        text = f"{_name(mode, plan, slowest)} {does} longest, {100 * share:.0f} % of {whole}"
+        if not getattr(plan, f"{name}_bottlenecks") and plan.period is not Period.SERIAL:
+            text += ", hidden behind the host" if plan.host_binds else ", hidden behind the other"
+        if name == "transfer" and transferred:
+            largest = ", ".join(f"{tensor} {format_bytes(n_bytes)}" for tensor, n_bytes in transferred)
+            text += f"; largest: {largest}"
+        facts.append(BindingFact(name, duration(cycles, clock_hz), text, share, cycles))
+    return (*facts, _memory(mode, plan))
 
 
 def _phase_facts(mode: Mode, plan: PhasedPlan) -> tuple[BindingFact, ...]:
@@ -157,8 +141,15 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
     if loss_percent < 0.05:  # what is shown as 0.0 %
         causes = ["as good, but found later"]
     else:
-        causes = _lower_rate(best, winner) or _longer_part(best, winner, shown_clock(summary))
-        causes += _larger_bubble(best, winner)
+        # The rates of arrivals that keep all bounds, where they were searched and none was given.
+        rate, of_winner = best.result.value("rate_per_s"), winner.result.value("rate_per_s")
+        if rate is None or of_winner is None or rate == of_winner:
+            causes = _longer_part(best, winner, shown_clock(summary))
+        else:
+            causes = [f"keeps the bounds up to {rate:.3g} requests/s, the winner up to {of_winner:.3g}"]
+        idle, of_winner = best.step.bubble_fraction, winner.step.bubble_fraction
+        if idle is not None and of_winner is not None and idle > of_winner + 0.005:
+            causes.append(f"{100 * idle:.0f} % idle, the winner's {100 * of_winner:.0f} %")
     if cell.first_unfit is not None:  # what keeps the cell from a larger batch size
         causes.append(f"batch {cell.first_unfit.knobs.batch_size} {short_reason(cell.first_unfit)}")
     return "; ".join(causes) or "a little slower in everything"
@@ -195,14 +186,6 @@ def _faster_yet_no_winner(summary: StudySummary, best: Trial) -> str:
     return f"as good as the winner within the noise{when}; the winner is simpler"
 
 
-def _lower_rate(best: Trial, winner: Trial) -> list[str]:
-    """The rates of arrivals that keep all bounds, where they were searched; empty where a rate was given."""
-    rate, of_winner = best.result.value("rate_per_s"), winner.result.value("rate_per_s")
-    if rate is None or of_winner is None or rate == of_winner:
-        return []
-    return [f"keeps the bounds up to {rate:.3g} requests/s, the winner up to {of_winner:.3g}"]
-
-
 def _longer_part(best: Trial, winner: Trial, clock_hz: float | None) -> list[str]:
     """The part of the period that exceeds the winner's by most, for a sample; empty if neither does by 1 %."""
     longer = []
@@ -220,14 +203,6 @@ def _n_samples(trial: Trial) -> int:
     """The samples of the trial's cycles: a micro-batch of every replica, or all that pass through the phases."""
     knobs = trial.knobs
     return knobs.n_samples if knobs.is_phased else knobs.n_samples // knobs.mode.n_micro_batches
-
-
-def _larger_bubble(best: Trial, winner: Trial) -> list[str]:
-    """A sentence with both idle shares, if devices wait longer in training than those of the winner; else nothing."""
-    idle, of_winner = best.step.bubble_fraction, winner.step.bubble_fraction
-    if idle is None or of_winner is None or idle <= of_winner + 0.005:
-        return []
-    return [f"{100 * idle:.0f} % idle, the winner's {100 * of_winner:.0f} %"]
 
 
 def short_reason(trial: Trial) -> str:

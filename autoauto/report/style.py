@@ -1,7 +1,4 @@
-"""How reports look: `format_value`, `shorten`, `printable`, `ACTIVITIES`, `spans_besides_actions`.
-
-HTML and SVG as text: `tag` for an element and `words` for text in it.
-"""
+"""How reports look: `format_value`, `shorten`, `printable`, `ACTIVITIES`, `spans_besides_actions`."""
 
 from __future__ import annotations
 
@@ -54,26 +51,8 @@ def spans_besides_actions(timeline: Timeline, device: int) -> IntArray:
     return longer
 
 
-_LONGEST_ASSUMED = 80
-"""Characters of a line of what was assumed."""
-_LONG_S = 1.0
-"""Latencies from here on are shown in whole milliseconds."""
-_WHOLE = 1000
-"""Tokens a second from here on are shown without a fraction."""
-
-
 def format_value(quantity: str, value: float) -> str:
-    """Write a value by the unit in its field's name.
-
-    >>> format_value("forward_cycles", 1234567), format_value("memory_bytes.temporary", 2048)
-    ('1,234,567', '2.0 KiB')
-    >>> format_value("samples_per_s", 1234.56), format_value("busy_fraction", 0.5), format_value("latency_s", 0.0123)
-    ('1,234.6', '50.0 %', '12.300 ms')
-    >>> format_value("difference_percent", 3.04), format_value("gain_percent", 300.0)
-    ('+3.0 %', 'x 4.0')
-    >>> format_value("tokens_per_s", 1234.5)
-    '1,234'
-    """
+    """Write a value by the unit in its field's name."""
     if "_bytes" in quantity:
         return format_bytes(int(value))
     if quantity.endswith("_percent"):
@@ -81,29 +60,21 @@ def format_value(quantity: str, value: float) -> str:
     if quantity.endswith("_fraction"):
         return f"{100 * value:.1f} %"
     if quantity == "latency_s":
-        return f"{format_number(1e3 * value, 3)} ms" if value < _LONG_S else f"{format_number(1e3 * value, 0)} ms"
-    if quantity == "tokens_per_s" and value >= _WHOLE:
+        return f"{format_number(1e3 * value, 3)} ms" if value < 1.0 else f"{format_number(1e3 * value, 0)} ms"
+    if quantity == "tokens_per_s" and value >= 1000:
         value = round(value)
     return format_number(value) if isinstance(value, float) else f"{value:,}"
 
 
 def difference_percent(estimated: float, measured: float) -> float | None:
-    """Difference of an estimate from the measured value, in percent of the measured one; None if only that is 0.
-
-    >>> difference_percent(11, 10), difference_percent(0, 0), difference_percent(1, 0)
-    (10.0, 0.0, None)
-    """
+    """Difference of an estimate from the measured value, in percent of the measured one; None if only that is 0."""
     if measured:
         return 100.0 * (estimated - measured) / measured
     return None if estimated else 0.0
 
 
 def format_difference(percent: float | None) -> str:
-    """Write a difference in percent, "-" where there is none.
-
-    >>> format_difference(-3.04), format_difference(None)
-    ('-3.0 %', '-')
-    """
+    """Write a difference in percent, "-" where there is none."""
     return "-" if percent is None else f"{percent:+.1f} %"
 
 
@@ -117,13 +88,7 @@ def format_gain(percent: float) -> str:
 
 
 def shorten(name: str, width: int, dots: str = "…") -> str:
-    """Make a layer's name at most `width` long; numbers and the end stay, because they distinguish layers.
-
-    >>> shorten("/encoder/layer.7/attention/query/MatMul", 30)
-    '/e/layer.7/a/q/MatMul'
-    >>> shorten("/encoder/layer.7/attention/query/MatMul", 10)
-    '…/q/MatMul'
-    """
+    """Make a layer's name at most `width` long; numbers and the end stay, because they distinguish layers."""
     if len(name) <= width:
         return name
     *parents, last = name.split("/")
@@ -148,7 +113,7 @@ def assumed_text(notes: Sequence[str]) -> str:
     if not notes:
         return ""
     line = f"assumed: {'; '.join(notes)}"
-    if len(line) <= _LONGEST_ASSUMED or len(notes) == 1:
+    if len(line) <= 80 or len(notes) == 1:
         return line
     return "\n  ".join(["assumed:", *notes])
 
@@ -199,15 +164,11 @@ def tag(name: str, *content: str, **attributes: object) -> str:
     head = name
     for key, value in attributes.items():
         if value is not None:
-            head += f' {key.rstrip("_").replace("_", "-")}="{_attribute(value)}"'
+            text = escape(str(value))
+            if isinstance(value, float):
+                text = f"{value:.1f}".removesuffix(".0")  # a tenth of a pixel
+            head += f' {key.rstrip("_").replace("_", "-")}="{text}"'
     return f"<{head}>{''.join(content)}</{name}>"
-
-
-def _attribute(value: object) -> str:
-    """The value of an attribute; a number has one decimal, a tenth of a pixel."""
-    if isinstance(value, float):
-        return f"{value:.1f}".removesuffix(".0")
-    return escape(str(value))
 
 
 def words(text: object) -> str:

@@ -1,14 +1,9 @@
-"""What a terminal draws besides tables: progress bars and timelines.
-
-Progress bars are on stderr, and only on a terminal: `progress_bar` for a count, `search_bar` for a search.
-
-A timeline in the terminal: `timeline_picture`, a row of characters per device.
-"""
+"""What a terminal draws besides tables: progress bars on stderr, and timelines, a row of characters per device."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count, groupby
@@ -17,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from autoauto.records.plans.timeline import Timeline
-from autoauto.records.schedule import KINDS, Action, Schedule
+from autoauto.records.schedule import KINDS, Action
 from autoauto.records.units import IntArray, format_number
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, printable, spans_besides_actions
 from autoauto.report.wording import action_name, shows_stage, timeline_title
@@ -37,22 +32,9 @@ class CountReporter(Protocol):
         """Show that `done` of `total` are done, and what is being done."""
 
 
-class SearchReporter(Protocol):
-    """Updates a bar of `search_bar`."""
-
-    def __call__(
-        self,
-        phase: SearchActivity,
-        done: int,
-        total: int,
-        samples_per_s: float | None,
-        left_s: float | None,
-        now: str = "",
-    ) -> None:
-        """Show the search's activity, that `done` of `total` are done, the best throughput so far and the time left.
-
-        With what it waits for `now`, if that takes long enough to be read.
-        """
+SearchReporter = Callable[[SearchActivity, int, int, float | None, float | None, str], None]
+"""Updates a bar of `search_bar`: the activity, how many are done and of all, the best throughput so far, the seconds
+left, and what it waits for now, if that takes long enough to be read."""
 
 
 @contextmanager
@@ -102,12 +84,7 @@ def search_bar() -> Iterator[SearchReporter]:
         task = progress.add_task("", total=None, phase=SearchActivity.PREDICTING)
 
         def report(
-            phase: SearchActivity,
-            done: int,
-            total: int,
-            samples_per_s: float | None,
-            left_s: float | None,
-            now: str = "",
+            phase: SearchActivity, done: int, total: int, samples_per_s: float | None, left_s: float | None, now: str
         ) -> None:
             line = describe(done, total, samples_per_s, left_s, now)
             progress.update(task, completed=done, total=total, description=line, phase=phase)
@@ -115,14 +92,8 @@ def search_bar() -> Iterator[SearchReporter]:
         yield report
 
 
-def describe(done: int, total: int, samples_per_s: float | None, left_s: float | None, now: str = "") -> str:
-    """The state of a search in few words: with its bar they fit a line of 60 columns.
-
-    >>> describe(3, 9, 13827.6, 12.2)
-    '3/9, 0:00:12 left, best 13,828/s'
-    >>> describe(1, 9, 31.4, None, "openvino bf16 at batch 8")
-    '1/9, best 31/s, openvino bf16 at batch 8'
-    """
+def describe(done: int, total: int, samples_per_s: float | None, left_s: float | None, now: str) -> str:
+    """The state of a search in few words: with its bar they fit a line of 60 columns."""
     parts = [f"{done:,}/{total:,}"]
     if left_s is not None:
         parts.append(f"{timedelta(seconds=round(left_s))} left")
@@ -161,7 +132,6 @@ class _Canvas(NamedTuple):
     gap: int | None
 
     def column(self, tick: int) -> int:
-        """The column of a tick, from 0."""
         return tick * self.n_columns // max(self.stop_tick, 1)
 
 
@@ -200,7 +170,9 @@ def _canvas(timeline: Timeline, n_columns: int) -> _Canvas:
     ticks, stop_tick = np.concatenate([*actions, *others]), timeline.stop_tick
     # Every start and stop is a multiple of the unit, so bars of whole units keep their proportions.
     n_units = max(1, stop_tick // max(1, int(np.gcd.reduce(ticks, axis=None, initial=stop_tick))))
-    longest = _longest_name(timeline.schedule)
+    schedule = timeline.schedule
+    number = max(int(schedule.codes.micro_batches(program).max(initial=0)) for program in schedule.programs)
+    longest = len(action_name(Action(schedule.n_stages - 1, KINDS[0], number), shows_stage(schedule)))
     if n_units * longest <= n_columns:
         gap = int(n_units * (longest + 1) <= n_columns)
         return _Canvas(n_units * (longest + gap), stop_tick, longest + gap, gap)
@@ -211,11 +183,6 @@ def _canvas(timeline: Timeline, n_columns: int) -> _Canvas:
         return _Canvas(n_columns, stop_tick, 1, min(spare, 1))
     cell = n_columns // n_units
     return _Canvas(n_units * cell or n_columns, stop_tick, max(cell, 1), None)
-
-
-def _longest_name(schedule: Schedule) -> int:
-    number = max(int(schedule.codes.micro_batches(program).max(initial=0)) for program in schedule.programs)
-    return len(action_name(Action(schedule.n_stages - 1, KINDS[0], number), shows_stage(schedule)))
 
 
 def _bars(timeline: Timeline, device: int, canvas: _Canvas) -> Iterator[tuple[str, int]]:

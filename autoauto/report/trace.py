@@ -25,19 +25,13 @@ _PID = 1
 def chrome_trace(timeline: Timeline, clock_hz: float | None = None) -> dict[str, Any]:
     """The trace as plain values: the pipeline is a process, device d its thread d + 1.
 
-    Args:
-        timeline: what to show.
-        clock_hz: turns cycles into time, rounded to nanoseconds; without it a cycle is shown as a microsecond.
+    Without a clock, a cycle is shown as a microsecond; with it, times are rounded to nanoseconds.
     """
     return _head(timeline, clock_hz) | {"traceEvents": list(_events(timeline, clock_hz))}
 
 
 def write_chrome_trace(timeline: Timeline, path: Path, clock_hz: float | None = None) -> None:
-    """Write what `chrome_trace` returns as JSON, an event per line, without holding all of it in memory.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Write what `chrome_trace` returns as JSON, an event per line, without holding all of it in memory."""
     encode = json.JSONEncoder(separators=(",", ":")).encode
     head = encode(_head(timeline, clock_hz) | {"traceEvents": []})
     try:
@@ -61,7 +55,6 @@ def _head(timeline: Timeline, clock_hz: float | None) -> dict[str, Any]:
 
 
 def _events(timeline: Timeline, clock_hz: float | None) -> Iterator[dict[str, Any]]:
-    """First the names of process and threads, then the slices of every device."""
     yield {"ph": "M", "name": "process_name", "pid": _PID, "args": {"name": timeline_title(timeline)}}
     for device in range(timeline.schedule.n_devices):
         thread = {"ph": "M", "pid": _PID, "tid": device + 1}

@@ -24,9 +24,7 @@ from autoauto.space.trial import Trial
 
 CELL_KNOBS = tuple(knob for knob in COLUMNS if knob.name != "batch_size")
 """The knobs of a cell, in the order in which they are shown."""
-_BATCH = tuple(knob for knob in COLUMNS if knob.name == "batch_size")
 _SHORT_MS, _LONG_MS = 0.01, 100.0
-_HOST_HZ = 1e9  # a cycle of the host is a nanosecond
 MAX_HEAD = 9
 """The most characters of a head in one line: a table of all knobs is then no wider than 80."""
 ALL = "all"
@@ -62,11 +60,7 @@ def compared_name(comparison: Comparison) -> str:
 
 
 def label(knobs: Knobs, names: Sequence[str]) -> str:
-    """A short name of a cell, made of the knobs that distinguish cells; the schedule comes first, without its name.
-
-    >>> label(Knobs(2, 8), ["memory_proportion"]), label(Knobs(2, 8), [])
-    ('memory 0.6', 'all')
-    """
+    """A short name of a cell, made of the knobs that distinguish cells; the schedule comes first, without its name."""
     labels = {knob.name: knob.label for knob in CELL_KNOBS}
     texts = [str(knobs.mode.order)] if "schedule" in names else []
     for name in names:
@@ -88,16 +82,11 @@ def head(name: str) -> str:
 
 
 def configuration(knobs: Knobs) -> str:
-    """A configuration in words: the knobs that matter, for example the schedule only in training; the batch size last.
-
-    >>> configuration(Knobs(2, 8))
-    'n_ipu 2, memory_proportion 0.6, batch_size 8'
-    """
+    """A configuration in words: the knobs that matter, so the schedule only in training; the batch size last."""
     return _named_values(knobs, [*(knob.name for knob in shown(knobs) if knob in CELL_KNOBS), "batch_size"])
 
 
 def _named_values(knobs: Knobs, names: Iterable[str]) -> str:
-    """Knobs with their values, in the words of their target."""
     called = knobs.session.words.name
     return ", ".join(f"{called(name)} {knob_value(knobs, name)}" for name in names)
 
@@ -116,15 +105,6 @@ def duration(cycles: float, clock_hz: float | None = None) -> str:
     return f"{format_number(ms)} ms" if ms >= _LONG_MS else f"{format_number(ms, 3)} ms"
 
 
-def difference(knobs: Knobs, winner: Knobs) -> str:
-    """The knobs in which a configuration differs from the winner, in words.
-
-    >>> difference(Knobs(2, 8), Knobs(1, 8, replicas=2)), difference(Knobs(2, 8), Knobs(2, 8))
-    ('n_ipu 2, replicas 1', 'the same configuration')
-    """
-    return differing(knobs, winner) or "the same configuration"
-
-
 def differing(knobs: Knobs, winner: Knobs, besides: str = "") -> str:
     """The knobs in which a configuration differs from the winner, without one of them; empty where all others agree.
 
@@ -132,8 +112,8 @@ def differing(knobs: Knobs, winner: Knobs, besides: str = "") -> str:
     ('replicas 1', '')
     """
     own, other = flat(knobs), flat(winner)
-    names = [knob.name for knob in (*CELL_KNOBS, *_BATCH) if own[knob.name] != other[knob.name]]
-    return _named_values(knobs, [name for name in names if name != besides])
+    names = [*(knob.name for knob in CELL_KNOBS), "batch_size"]
+    return _named_values(knobs, [name for name in names if own[name] != other[name] and name != besides])
 
 
 def usage(knobs: Knobs) -> str:
@@ -189,48 +169,33 @@ def headline(trial: Trial, origin: Origin | None, error: float | None = None) ->
     """Throughput of the cluster, how many of its devices are used and how, and the throughput of a part.
 
     Args:
-        trial: the configuration.
         origin: of the throughput; it is left out where it is None.
         error: half the width of the confidence interval of several measurements. Without it the ends of the interval
             of the run are shown, where it has one.
-
-    >>> from autoauto.space.trial import Status
-    >>> headline(Trial(Knobs(2, 8, replicas=4), Status.OK, samples_per_s=800.0), Origin.ESTIMATED)
-    '800.0 samples/s on 8 devices (4 replicas of 2 devices; 200.0 a replica, 100.0 a device), estimated'
     """
     knobs = trial.knobs
     texts: list[str] = []
     if has_groups(knobs):
-        texts += [_tokens_text(trial, error), groups_text(knobs)]
+        # Tokens a second with the ends of an interval: of our error, or of measurements.
+        ends = trial.tokens.tokens_per_s_ends
+        if error is not None:
+            ends = trial.samples_per_s - error, trial.samples_per_s + error
+        texts += [f"{speed_of(trial.samples_per_s)} {trial.unit}{interval_text(ends)}", groups_text(knobs)]
     else:
-        texts.append(_samples_text(trial, error))
+        noun, speeds = knobs.session.words.unit, []
+        if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
+            speeds.append(f"{format_number(trial.replica_samples_per_s)} a replica")
+        if knobs.n_devices > 1:
+            speeds.append(f"{format_number(trial.device_samples_per_s)} a {noun}")
+        how = "; ".join(filter(None, [usage(knobs), ", ".join(speeds)]))
+        speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}"
+        if not error:
+            speed += run_interval(trial)
+        devices = f"{speed} on {counted(knobs.n_devices, noun)}"
+        texts.append(f"{devices} ({how})" if how else devices)
     if origin is not None:
         texts.append(origin)
     return ", ".join(texts)
-
-
-def _samples_text(trial: Trial, error: float | None) -> str:
-    """Samples a second, on how many devices, and how these share the work."""
-    knobs, noun = trial.knobs, trial.knobs.session.words.unit
-    speeds = []
-    if trial.replica_samples_per_s not in (trial.samples_per_s, trial.device_samples_per_s):
-        speeds.append(f"{format_number(trial.replica_samples_per_s)} a replica")
-    if knobs.n_devices > 1:
-        speeds.append(f"{format_number(trial.device_samples_per_s)} a {noun}")
-    how = "; ".join(filter(None, [usage(knobs), ", ".join(speeds)]))
-    speed = f"{speed_text(Interval(trial.samples_per_s, error))} {trial.unit}"
-    if not error:
-        speed += run_interval(trial)
-    devices = f"{speed} on {counted(knobs.n_devices, noun)}"
-    return f"{devices} ({how})" if how else devices
-
-
-def _tokens_text(trial: Trial, error: float | None) -> str:
-    """Tokens a second with the ends of an interval: of our error, or of measurements."""
-    ends = trial.tokens.tokens_per_s_ends
-    if error is not None:
-        ends = trial.samples_per_s - error, trial.samples_per_s + error
-    return f"{speed_of(trial.samples_per_s)} {trial.unit}{interval_text(ends)}"
 
 
 def run_interval(trial: Trial) -> str:
@@ -277,11 +242,7 @@ def answer_line(summary: StudySummary) -> str:
 
 
 def serving_text(knobs: Knobs) -> str:
-    """A configuration of engines in the abbreviations of the field: groups, stages, replicas, batch.
-
-    >>> serving_text(Knobs(1, 8, replicas=4, tensor_parallel=2)).partition(" ")[2]
-    'TP2 PP1 x4 b8'
-    """
+    """A configuration of engines in the abbreviations of the field: groups, stages, replicas, batch."""
     own = knobs.values
     words = [str(own["engine"])]
     if own["precision"]:
@@ -296,11 +257,7 @@ def serving_text(knobs: Knobs) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A duration to three digits: milliseconds below a second.
-
-    >>> time_text(0.0469), time_text(1.234), time_text(0.5)
-    ('46.9 ms', '1.23 s', '500 ms')
-    """
+    """A duration to three digits: milliseconds below a second."""
     return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
 
 
@@ -321,13 +278,7 @@ def has_groups(knobs: Knobs) -> bool:
 
 
 def groups_text(knobs: Knobs) -> str:
-    """The layout of engines on GPUs: GPUs of a group, groups of a pipeline, and pipelines side by side.
-
-    >>> groups_text(Knobs(1, 8, replicas=4, tensor_parallel=2))
-    'tensor parallel 2 x 1 stage x 4 replicas'
-    >>> groups_text(Knobs(1, 8, tensor_parallel=2, prefill_workers=3))
-    'tensor parallel 2 x 1 stage x 1 replica, and tensor parallel 1 x 3 prefill workers'
-    """
+    """The layout of engines on GPUs: GPUs of a group, groups of a pipeline, and pipelines side by side."""
     stages, workers = counted(knobs.n_ipu, "stage"), knobs.values["prefill_workers"]
     replicas = f"{_group_text(knobs, '')} x {stages} x {counted(knobs.replicas, 'replica')}"
     if not workers:
@@ -365,12 +316,8 @@ def measured_ratio(summary: StudySummary, choice: KnobChoice) -> float | None:
 
 
 def speed_of(tokens_per_s: float) -> str:
-    """Tokens a second: whole from 1,000 on.
-
-    >>> speed_of(8224.4), speed_of(34.27)
-    ('8,224', '34.3')
-    """
-    return format_number(tokens_per_s, 0) if tokens_per_s >= 1000 else format_number(tokens_per_s)
+    """Tokens a second: whole from 1,000 on."""
+    return format_number(tokens_per_s, 0 if tokens_per_s >= 1000 else 1)
 
 
 def choice_text(choice: KnobChoice) -> str:
@@ -383,22 +330,14 @@ def choice_text(choice: KnobChoice) -> str:
 
 
 def tie_text(choices: Iterable[KnobChoice]) -> str:
-    """A line with the choices that tie with the winner, other batch sizes aside; empty without any.
-
-    >>> tie_text([KnobChoice("n_ipu", 2, Knobs(2, 8, tensor_parallel=4), 1.0, 1.02, is_tie=True)])
-    'not told apart from it: stages 2 (x 1.02)'
-    """
+    """A line with the choices that tie with the winner, other batch sizes aside; empty without any."""
     ties = [each for each in choices if each.is_tie and each.is_searched and each.name != "batch_size"]
     texts = [f"{choice_text(each)} (x {each.ratio:.2f})" for each in ties]
     return f"not told apart from it: {', '.join(texts)}" if texts else ""
 
 
 def three_digits(value: float) -> str:
-    """A number that is not known better.
-
-    >>> three_digits(6603.1), three_digits(10312), three_digits(0.04567)
-    ('6,600', '10,300', '0.0457')
-    """
+    """A number that is not known better."""
     return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
@@ -413,22 +352,14 @@ def unit_of(configurations: Iterable[Knobs]) -> str:
 
 
 def objective_unit(objective: Objective, configurations: Iterable[Knobs]) -> str:
-    """The unit of an objective's values, in the words of the target and the mode of configurations.
-
-    >>> objective_unit(Objective.PER_DEVICE, [Knobs(1, 8, tensor_parallel=2)])
-    'GPU ns / sample'
-    """
+    """The unit of an objective's values, in the words of the target and the mode of configurations."""
     some = list(configurations)
     sample = some[0].mode.sample if some else "sample"
     return _unit_in(objective, words_of(some), sample)
 
 
 def stored_unit(objectives: str, target: str, *, is_text: bool) -> str:
-    """The unit of the first objective of a stored study, whose target's name and version is a text.
-
-    >>> stored_unit("throughput,latency", "gpu 2", is_text=True), stored_unit("per-device", "ipu-12", is_text=False)
-    ('tokens/s', 'cycles x n_ipu / sample')
-    """
+    """The unit of the first objective of a stored study, whose target's name and version is a text."""
     words = words_of_target(re.split(r"\W", target, maxsplit=1)[0])
     sample = "token" if is_text else "sample"
     return _unit_in(Objective(objectives.partition(",")[0]), words, sample)
@@ -488,7 +419,7 @@ def shown_clock(summary: StudySummary) -> float | None:
 
 def clock_of_trial(trial: Trial) -> float | None:
     """The clock in Hz with which a trial's cycles are shown as time: the host's if a runtime ran it, else None."""
-    return None if trial.knobs.session.runtime is None else _HOST_HZ
+    return None if trial.knobs.session.runtime is None else 1e9  # a cycle of the host is a nanosecond
 
 
 def clock_of(summary: StudySummary, finalist: Trial) -> float | None:
@@ -527,11 +458,7 @@ def timeline_title(timeline: Timeline) -> str:
 
 
 def counted(n: int, what: str, plural: str = "s") -> str:
-    """A number of things.
-
-    >>> counted(1, "device"), counted(1000, "micro-batch", "es")
-    ('1 device', '1,000 micro-batches')
-    """
+    """A number of things."""
     return f"{n:,} {what}{plural if n > 1 else ''}"
 
 

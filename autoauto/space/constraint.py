@@ -42,10 +42,7 @@ _COMPARISONS: dict[type[ast.AST], Callable[[float, float], bool]] = {
 
 
 class ConstraintCheck(NamedTuple):
-    """True or False for an expression, and its margin relative to the numbers that it compares.
-
-    `violation` is above 0 when it does not hold, else at most 0.
-    """
+    """True or False for an expression, and by which share of what it compares: above 0 if it is False."""
 
     holds: bool
     violation: float
@@ -104,11 +101,7 @@ class Constraint:
         return set(self.names) <= set(KNOB_NAMES)
 
     def bounds(self, name: str) -> tuple[float, ...]:
-        """The numbers that `name` alone is compared with in comparisons that must all hold.
-
-        >>> Constraint("0.001 <= latency_s <= 0.02 and n_ipu > 1").bounds("latency_s")
-        (0.001, 0.02)
-        """
+        """The numbers that `name` alone is compared with in comparisons that must all hold."""
         tree = _parsed(self.text)
         parts = [tree]
         if isinstance(tree, ast.BoolOp) and isinstance(tree.op, ast.And):
@@ -152,12 +145,7 @@ _OF_BYTES = re.compile(r"\b\w*bytes")
 
 
 def _in_base_units(text: str) -> str:
-    """The expression in seconds and bytes, with the names of results.
-
-    Raises:
-        BadInput: a unit is unknown or not that of what is compared, or a time that is called without its unit is
-            compared with a number without one.
-    """
+    """The expression in seconds and bytes, with the names of results."""
 
     def converted(match: re.Match[str]) -> str:
         number, word = match.groups()
@@ -200,7 +188,6 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _check_truth(node: ast.AST, text: str, depth: int) -> None:
-    """Refuse nodes without a truth value."""
     if depth > MAX_DEPTH:
         raise _bad(text, f"it is nested more than {MAX_DEPTH} deep")
     if isinstance(node, ast.BoolOp):
@@ -216,28 +203,26 @@ def _check_truth(node: ast.AST, text: str, depth: int) -> None:
 
 
 def _check_number(node: ast.AST, text: str, depth: int) -> None:
-    """Refuse nodes without a numeric value."""
     if depth > MAX_DEPTH:
         raise _bad(text, f"it is nested more than {MAX_DEPTH} deep")
     if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         _check_number(node.left, text, depth + 1)
         _check_number(node.right, text, depth + 1)
-        _check_constant(node, text)
+        # What has no finite value whatever the names are: with it no configuration, or every one, would hold.
+        if isinstance(node.op, ast.Div) and _constant(node.right) == 0:
+            raise _bad(text, f"{_shown(node)} divides by 0")
+        value = _constant(node)
+        if value is not None and not isfinite(value):
+            raise _bad(text, f"{_shown(node)} is no finite number")
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.UAdd):
         _check_number(node.operand, text, depth + 1)
     elif isinstance(node, ast.Name):
-        _check_name(node.id, text)
+        known = (*KNOB_NAMES, *RESULT_NAMES)
+        if node.id not in known:
+            hint = did_you_mean(node.id, known, f"there are {', '.join(known)}")
+            raise _bad(text, f"there is no {node.id}; {hint}", "")
     elif not (isinstance(node, ast.Constant) and _is_number(node.value)):
         raise _bad(text, f"{_shown(node)} is neither a number nor a sum, product or quotient of numbers")
-
-
-def _check_constant(node: ast.BinOp, text: str) -> None:
-    """Refuse what has no finite value whatever the names are: with it no configuration, or every one, would hold."""
-    if isinstance(node.op, ast.Div) and _constant(node.right) == 0:
-        raise _bad(text, f"{_shown(node)} divides by 0")
-    value = _constant(node)
-    if value is not None and not isfinite(value):
-        raise _bad(text, f"{_shown(node)} is no finite number")
 
 
 def _constant(node: ast.expr) -> float | None:
@@ -250,13 +235,6 @@ def _constant(node: ast.expr) -> float | None:
 def _is_number(value: object) -> bool:
     """True if a constant is a number that fits a float; infinity and True, which Python counts as an int, are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
-
-
-def _check_name(name: str, text: str) -> None:
-    known = (*KNOB_NAMES, *RESULT_NAMES)
-    if name not in known:
-        hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-        raise _bad(text, f"there is no {name}; {hint}", "")
 
 
 def _bad(text: str, problem: str, hint: str = '; try for example "latency_s <= 0.02"') -> BadInput:

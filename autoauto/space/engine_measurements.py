@@ -1,17 +1,15 @@
-"""Configurations of serving engines that were started and measured: `EngineMeasurements`, an `EngineRow` each.
-
-A row has what was forecast beside what was measured. The answer is one of the rows.
-"""
+"""Configurations of serving engines that were started and measured: `EngineMeasurements`, an `EngineRow` each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf, isfinite, nan
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from autoauto.load.tokens import TokenMeasurement
+from autoauto.records.files.fields import stored_form
 from autoauto.records.files.json import from_json, from_plain, to_json, to_plain
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Status
@@ -22,12 +20,7 @@ _TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 
 
 class Expected(NamedTuple):
-    """A number that was forecast.
-
-    Attributes:
-        middle: of it.
-        low, high: the ends of the interval of our error, in which 80 % of measured rows lie.
-    """
+    """A number that was forecast, and the ends of the interval of our error, in which 80 % of measured rows lie."""
 
     middle: float
     low: float
@@ -35,14 +28,7 @@ class Expected(NamedTuple):
 
 
 class EngineForecast(NamedTuple):
-    """What was forecast of a configuration before anything was measured.
-
-    Attributes:
-        tokens_per_s: of answers of the whole cluster.
-        tpot_s: between two tokens of an answer.
-        ttft_s: from a request to the first token of its answer.
-        latency_s: from a request to the last token of its answer.
-    """
+    """What was forecast of a configuration before anything was measured; the latency is that of a request."""
 
     tokens_per_s: Expected
     tpot_s: Expected
@@ -54,8 +40,6 @@ class ReplicaCommand(NamedTuple):
     """What starts a replica of an engine.
 
     Attributes:
-        words: the program and its options.
-        environment: variables.
         machine: where it is started, counted over the cluster.
         gpus: of the machine, in the order of the stages.
         files: by name, in the folder where it starts.
@@ -73,10 +57,7 @@ class EngineRow:
     """A configuration that was started, and what came of it.
 
     Attributes:
-        knobs: the configuration.
-        commands: of its replicas.
         n_clients: requests in flight over all replicas.
-        forecast: what was forecast of it.
         status: OK, or CONSTRAINED where a bound does not hold; OUT_OF_MEMORY, or UNSUPPORTED where it was not measured.
         reason: why it was not measured, by the engine's own log where it says so, or which bound does not hold.
         log: the last lines of the engine that failed.
@@ -139,8 +120,6 @@ class FittedRatio(NamedTuple):
     """What measurements say of the times of configurations of an engine that were not measured.
 
     Attributes:
-        engine: its name.
-        n_measured: configurations of it.
         ratio: measured over forecast time that is expected of a configuration, the mean of candidates.
         low, high: the ends of the interval in which it lies with a probability of 80 %.
     """
@@ -163,7 +142,6 @@ class EngineMeasurements:
         ratios: what measurements say of others, an engine each.
         where: how and where engines were started, for example "local" or "ssh:node1".
         stopped: why no further one was measured, as the end of a sentence.
-        noise: the share of a throughput that is noise.
         n_most: configurations that were to be measured at most.
         rules: that failures taught, a sentence each.
     """
@@ -191,43 +169,29 @@ class EngineMeasurements:
     @property
     def text(self) -> str:
         """As a study stores it: JSON."""
-        plain = to_plain(replace(self, rows=()))
-        return to_json({**plain, "rows": [_plain_row(row) for row in self.rows]}, MEASUREMENTS_SCHEMA).decode()
+        rows = []
+        for row in self.rows:
+            plain = to_plain(replace(row, knobs=None, turns=()))  # type: ignore[arg-type]
+            rows.append({**plain, "knobs": row.knobs.values, "turns": list(map(_plain_turn, row.turns))})
+        return to_json({**to_plain(replace(self, rows=())), "rows": rows}, MEASUREMENTS_SCHEMA).decode()
 
     @staticmethod
     def read(text: str) -> EngineMeasurements:
-        """Read what `text` wrote.
-
-        Raises:
-            BadInput: another program or another version wrote it.
-        """
+        """Read what `text` wrote; a BadInput if another program or another version wrote it."""
         where = "the measurements of engines"
         plain = from_json(dict[str, Any], text, where, MEASUREMENTS_SCHEMA)
-        rows = tuple(_row_of(row, where) for row in plain["rows"])
-        return replace(from_plain(EngineMeasurements, {**plain, "rows": []}, where), rows=rows)
+        rows = []
+        for row in plain["rows"]:
+            stored = from_plain(_STORED, row, where)
+            values: dict[str, Any] = {each.name: getattr(stored, each.name) for each in fields(EngineRow)}
+            values["knobs"] = Knobs(**values["knobs"])
+            values["turns"] = tuple(_turn_of(turn, where) for turn in values["turns"])
+            rows.append(EngineRow(**values))
+        return replace(from_plain(EngineMeasurements, {**plain, "rows": []}, where), rows=tuple(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredRow:
-    """An `EngineRow` as JSON has it: knobs by their names, turns with null for what is no number."""
-
-    knobs: dict[str, Any]
-    commands: tuple[ReplicaCommand, ...]
-    n_clients: int
-    forecast: EngineForecast
-    status: Status
-    reason: str
-    log: tuple[str, ...]
-    turns: list[dict[str, Any]]
-    refused: str
-    started: str
-    duration_s: float
-    trial: int
-
-
-def _plain_row(row: EngineRow) -> dict[str, Any]:
-    plain: dict[str, Any] = to_plain(replace(row, knobs=None, turns=()))  # type: ignore[arg-type]
-    return {**plain, "knobs": row.knobs.values, "turns": [_plain_turn(turn) for turn in row.turns]}
+_STORED = stored_form(EngineRow, knobs=dict[str, Any], n_clients=int, turns=list[dict[str, Any]], trial=int)
+"""An `EngineRow` as JSON has it: knobs by their names, turns with null for what is no number."""
 
 
 def _plain_turn(turn: TokenMeasurement) -> dict[str, Any]:
@@ -241,14 +205,6 @@ def _plain_turn(turn: TokenMeasurement) -> dict[str, Any]:
 def _or_null(number: float) -> float | None:
     """JSON has no NaN and no infinity."""
     return number if isfinite(number) else None
-
-
-def _row_of(plain: Mapping[str, Any], where: str) -> EngineRow:
-    stored = from_plain(_StoredRow, plain, where)
-    values: dict[str, Any] = {name: getattr(stored, name) for name in _StoredRow.__slots__}
-    values["knobs"] = Knobs(**stored.knobs)
-    values["turns"] = tuple(_turn_of(turn, where) for turn in stored.turns)
-    return EngineRow(**values)
 
 
 def _turn_of(plain: Mapping[str, Any], where: str) -> TokenMeasurement:

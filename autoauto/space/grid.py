@@ -29,7 +29,6 @@ class Grid:
     """All combinations of values of knobs, every cell at any batch sizes.
 
     Attributes:
-        values: of every knob, by its name.
         session: the class of sessions where no runtime is named.
         n_samples: of every step of training by all replicas, where that is fixed (`of_global_batch`).
         n_devices: that a configuration which generates text may take. Most combinations take more, and making one takes
@@ -73,16 +72,15 @@ class Grid:
     @property
     def n_combinations(self) -> int:
         """How many configurations there are at most: of a global batch those with so many samples a step."""
-        n_cells = sum(self._n_cells(mode, session) for mode, session in product(self.modes, self.sessions))
+        n_cells = 0
+        for mode, session in product(self.modes, self.sessions):
+            n_others = prod(len(self[name]) for name in self._other_axes(mode, session))
+            n_cells += n_others * len(possible_choices(session, self.values))
         steps, replicas, sizes = self["n_micro_batches"], self["replicas"], self["batch_size"]
         if self.n_samples is None:
             return int(n_cells * len(sizes))
         n_whole = sum(prod(numbers) == self.n_samples for numbers in product(steps, replicas, sizes))
         return int(n_cells // (len(steps) * len(replicas)) * n_whole)
-
-    def _n_cells(self, mode: type[Mode], session: type[Session]) -> int:
-        others = prod(len(self[name]) for name in self._other_axes(mode, session))
-        return others * len(possible_choices(session, self.values))
 
     def axes(self, mode: type[Mode], session: type[Session]) -> list[Knob]:
         """The knobs in which cells of a mode and of a session differ, in the order of the grid."""
@@ -196,7 +194,6 @@ def possible_choices(session: type[Session], values: Mapping[str, tuple[Any, ...
 
 
 def _combinations(names: Sequence[str], values: Mapping[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """All combinations of values of some knobs, by their names."""
     columns = [values[name] for name in names]
     return [dict(zip(names, picks, strict=True)) for picks in product(*columns)]
 

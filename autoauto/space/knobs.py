@@ -183,7 +183,6 @@ def _check_batch_size(size: int) -> None:
 def _with_values(
     mode: Mode | None, session: Session | None, values: Mapping[str, Any]
 ) -> tuple[Mode | None, Session | None]:
-    """The mode and the session with other values of their knobs."""
     of_session = {name: value for name, value in values.items() if name in SESSION_KNOBS}
     of_mode = {name: value for name, value in values.items() if name in _MODE_KNOBS}
     if unknown := values.keys() - of_session.keys() - of_mode.keys():

@@ -12,7 +12,6 @@ from math import inf
 from typing import Any, NamedTuple, Self
 
 from autoauto.records.interval import RunEnds
-from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import Origin
 from autoauto.records.units import format_bytes, format_number
 
@@ -21,12 +20,9 @@ class TrialNumber(NamedTuple):
     """A number of a trial, which databases, JSON, data frames and tables have by its name.
 
     Attributes:
-        name: of the field.
-        is_whole: whether it has no fraction.
         title: its name in tables of one configuration; empty where these show it otherwise.
         text: its value there.
         origin: of its value; None for that of the trial.
-        in_constraints: whether a constraint may contain it.
         quantity: the field of a device that it adds up over devices; empty for other numbers.
     """
 
@@ -46,22 +42,12 @@ def number(default: Any = None, **facts: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step of training gives, simulated.
-
-    Attributes:
-        makespan_cycles: of the step.
-        bubble_fraction: of the step.
-    """
+    """What a step of training gives, simulated."""
 
     makespan_cycles: float | None = number()
     bubble_fraction: float | None = number(
         title="bubbles", text=lambda share: f"{100 * share:.1f} % of the step", origin=Origin.SIMULATED
     )
-
-    @staticmethod
-    def of(timeline: Timeline) -> StepResult:
-        """What the timeline of a step says."""
-        return StepResult(makespan_cycles=timeline.makespan_cycles, bubble_fraction=timeline.bubble_fraction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +103,12 @@ TIMES_OF_REQUESTS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency
 
 
 def _percentile(of: str) -> Any:
-    """A field that is a percentile of seconds."""
     return number(title=of, text="{:.4g} s".format, in_constraints=True)
 
 
 @dataclass(frozen=True, slots=True)
 class PercentileResult:
-    """Percentiles over requests that arrive at times of their own, simulated, each in seconds.
-
-    Attributes:
-        ttft_p50_s, ttft_p90_s, ttft_p95_s, ttft_p99_s: from a request to its first token.
-        tpot_p50_s, tpot_p90_s, tpot_p95_s, tpot_p99_s: between two tokens of an answer, the mean of each answer.
-        latency_p50_s, latency_p90_s, latency_p95_s, latency_p99_s: from a request to its last token.
-    """
+    """Percentiles over requests that arrive at times of their own, simulated; TPOT is the mean of each answer."""
 
     ttft_p50_s: float | None = _percentile("TTFT, p50")
     ttft_p90_s: float | None = _percentile("TTFT, p90")
@@ -215,11 +194,7 @@ class DeviceTotals:
 
     @staticmethod
     def of(total: Callable[[str], float | None]) -> DeviceTotals:
-        """Add up all quantities.
-
-        Args:
-            total: gives the sum of a quantity, by the name of its field of `Device`; None where it is not known.
-        """
+        """Add up all quantities: `total` gives the sum of a field of `Device`, or None where it is not known."""
         sums = {each.name: total(each.metadata["quantity"]) for each in fields(DeviceTotals)}
         return DeviceTotals(**sums)
 
@@ -240,7 +215,6 @@ class Result:
     """What a configuration gives; all 0 where it does not fit.
 
     Attributes:
-        samples_per_s: measured throughput.
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.
         latency_s: from a micro-batch's entry to its result; for training of a whole step, for phases of all
             micro-batches, for text from a request to the last token of its answer.
@@ -340,7 +314,6 @@ _PARTS = {DeviceTotals: "devices", PercentileResult: "percentiles", ArrivalResul
 
 
 def _numbers_of(kind: type[Any]) -> tuple[TrialNumber, ...]:
-    """The numbers that are fields of a class."""
     parts = {"of_mode", *_PARTS.values()} if kind is Result else ()
     return tuple(TrialNumber(each.name, **each.metadata) for each in fields(kind) if each.name not in parts)
 

@@ -14,8 +14,6 @@ from autoauto.space.trial import Trial
 
 MAX_MEASURED = 100
 """Configurations of a search that are measured on engines at most, and choices of its answer."""
-_CYCLES_PER_S = 1e9
-"""A cycle of what serves text is a nanosecond."""
 
 
 def _device_cycles(trial: Trial) -> float:
@@ -25,7 +23,8 @@ def _device_cycles(trial: Trial) -> float:
     A step of training takes its makespan and trains all its micro-batches.
     """
     if trial.tokens.tokens_per_s:  # which no plan says: prompts are computed between the tokens of answers
-        return _CYCLES_PER_S * trial.knobs.n_devices / trial.tokens.tokens_per_s
+        # A cycle of what serves text is a nanosecond.
+        return 1e9 * trial.knobs.n_devices / trial.tokens.tokens_per_s
     cycles = trial.step.makespan_cycles or trial.plan.mean_cost_cycles
     return cycles * trial.knobs.n_devices / trial.knobs.n_samples
 
@@ -66,9 +65,7 @@ class Objective(StrEnum):
     What follows from the throughput is computed by `of`: then it is that of the mean of several measurements, too.
 
     Attributes:
-        help: what it is, for its option.
         metric, unit: its value in words, and the unit of that.
-        maximise: whether more is better.
         of: the value of a trial that runs, with its plans.
         number: the number of a trial that it is, whose column tables have and whose axis charts have; empty if none is.
         per_device: whether every device counts, so that one of them is what a search compares with.
@@ -162,11 +159,7 @@ class Objective(StrEnum):
     """The fewest devices; a constraint, or a rate of requests (`--for-rate`), says what they must do."""
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse devices without the quantity that it reads, and unlike ones where it counts them.
-
-        Raises:
-            BadInput: a device has none, or devices differ in it.
-        """
+        """Refuse devices without the quantity that it reads, and unlike ones where it counts them."""
         if self is Objective.DEVICES and cluster.kinds:
             raise BadInput(
                 f"--objective {self} counts devices of one kind, {cluster.name} has several; compare every kind as a "
@@ -237,23 +230,12 @@ def objective_tuple(objectives: Objectives) -> tuple[Objective, ...]:
 
 
 def objectives_text(objectives: Objectives) -> str:
-    """The objectives as a text that `parse_objectives` reads.
-
-    >>> objectives_text((Objective.THROUGHPUT, Objective.LATENCY))
-    'throughput,latency'
-    """
+    """The objectives as a text that `parse_objectives` reads."""
     return ",".join(objective_tuple(objectives))
 
 
 def parse_objectives(name: str) -> Objectives:
-    """Read the names of objectives, separated by commas.
-
-    Raises:
-        BadInput: there is no such objective, or one is named twice.
-
-    >>> parse_objectives("latency"), len(parse_objectives("throughput,per-device"))
-    (<Objective.LATENCY: 'latency'>, 2)
-    """
+    """Read the names of objectives, separated by commas; a BadInput if there is no such one, or one is named twice."""
     words = name.split(",") if isinstance(name, str) else []
     if not words or not set(words) <= set(Objective) or len(set(words)) < len(words):
         raise BadInput(f"objectives are one or more of {', '.join(Objective)} with commas, got {name!r}")

@@ -45,7 +45,6 @@ def _merged() -> dict[str, Knob]:
 
 
 def _joined(first: Domain, other: Domain) -> Domain:
-    """The words of two domains."""
     known = tuple(dict.fromkeys((*first.words, *other.words)))
 
     def read(given: Any) -> Any:
@@ -60,11 +59,7 @@ SESSION_KNOBS = _merged()
 
 
 def with_values(session: Session, values: Mapping[str, Any]) -> Session:
-    """A session with other values by the names of knobs; of another class if they name its runtime or its knobs.
-
-    Raises:
-        BadInput: as `session_of`.
-    """
+    """A session with other values by the names of knobs; of another class if they name its runtime or its knobs."""
     changed = {**session.values, **values}
     if values.keys() <= _names(type(session)):
         return type(session)(**{name: value for name, value in changed.items() if value is not None})

@@ -37,10 +37,6 @@ def of_global_batch(
 
     Raises:
         BadInput: no number of replicas times a size divides it.
-
-    >>> n_micro_batches, sizes, _ = of_global_batch(24, (1, 4), (1, 2, 3, 5))
-    >>> n_micro_batches, sizes
-    ((2, 3, 6, 8, 12, 24), (1, 2, 3))
     """
     pairs = [(n, size) for n in replicas for size in batch_sizes if n_samples % (n * size) == 0]
     steps = {n_samples // (n * size) for n, size in pairs}
@@ -73,11 +69,8 @@ class SearchSpace:
     Cells of phases have no `schedule`, and `steps` are their numbers of micro-batches.
 
     Attributes:
-        pairs: the values of every knob by its name.
         session: the class of sessions where no runtime is named: the first of the target (`on_target`), or the class
             that has the given knobs where no target is known.
-        given: the names of the knobs that were given.
-        constraints: over knobs.
 
     Raises:
         BadInput: there is no such knob, or no such value; values do not go together; or no configuration is left.
@@ -150,7 +143,8 @@ class SearchSpace:
         own = _knobs_of(sessions)
         if any(kind.runtime for kind in sessions):
             own.add("runtime")
-        said = self._said
+        # The knobs of sessions of which something is given.
+        said = [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
         changes: dict[str, Any] = {}
         allowed = set(said)
         if sessions:
@@ -180,11 +174,6 @@ class SearchSpace:
             return self
         return self.with_values(**changes)
 
-    @property
-    def _said(self) -> list[str]:
-        """The knobs of sessions of which something is given."""
-        return [name for name in SESSION_KNOBS if name in self.given and self[name] not in ((), (TABLE[name].absent,))]
-
     def _session_of_knobs(self) -> type[Session]:
         """The class of sessions without a runtime that alone has most given knobs, else that of the default target."""
         alone: Counter[type[Session]] = Counter()
@@ -198,11 +187,7 @@ class SearchSpace:
         return IpuSession if self["memory_proportion"] else PlainSession
 
     def _check(self) -> None:
-        """Refuse a space that holds nothing, too much, or what cannot be.
-
-        Raises:
-            BadInput: it is one.
-        """
+        """Refuse a space that holds nothing, too much, or what cannot be."""
         for name, values in self.pairs:
             # A space of a target without it has no memory proportions.
             if (not values and name != "memory_proportion") or len(set(values)) != len(values):
@@ -224,16 +209,13 @@ class SearchSpace:
             list(self.grid.configurations(self["batch_size"][-1]))  # `Knobs` raises BadInput for what cannot exist
         self._check_sessions()
         if next(_made_cells(self), None) is None:
-            raise BadInput(self._why_empty())
-
-    def _why_empty(self) -> str:
-        """Why no configuration is in the space: the values of none go together, or none meets its constraints."""
-        sessions = dict.fromkeys(knobs.session for knobs in self.grid.configurations(self["batch_size"][0]))
-        conflicts = [session.conflict for session in sessions]
-        if conflicts and all(conflicts):
-            return conflicts[0]
-        texts = ", ".join(constraint.text for constraint in self.constraints)
-        return f"no configuration of the space meets {texts}; try a wider space"
+            # The values of none go together, or none meets the constraints.
+            sessions = dict.fromkeys(knobs.session for knobs in self.grid.configurations(self["batch_size"][0]))
+            conflicts = [session.conflict for session in sessions]
+            if conflicts and all(conflicts):
+                raise BadInput(conflicts[0])
+            texts = ", ".join(constraint.text for constraint in self.constraints)
+            raise BadInput(f"no configuration of the space meets {texts}; try a wider space")
 
     def _check_owners(self) -> None:
         """Refuse values of knobs that no configuration has."""
@@ -273,11 +255,6 @@ class SearchSpace:
             return None
         return next(self._numbers_in(_GLOBAL_BATCH), None)
 
-    @property
-    def _most_devices(self) -> int | None:
-        """The devices that a constraint leaves to a configuration."""
-        return min(self._numbers_in(_MOST_DEVICES), default=None)
-
     def _numbers_in(self, pattern: re.Pattern[str]) -> Iterator[int]:
         """The numbers in the constraints of a form."""
         for constraint in self.constraints:
@@ -287,7 +264,8 @@ class SearchSpace:
     @property
     def grid(self) -> Grid:
         """The combinations of its values, whose constraints are not checked but those that leave out most."""
-        return Grid(dict(self.pairs), self.session, self._global_batch, self._most_devices)
+        most_devices = min(self._numbers_in(_MOST_DEVICES), default=None)
+        return Grid(dict(self.pairs), self.session, self._global_batch, most_devices)
 
     @property
     def training(self) -> bool:
@@ -320,7 +298,6 @@ class SearchSpace:
 
 @lru_cache(maxsize=4)
 def _cells(space: SearchSpace) -> tuple[tuple[Knobs, ...], ...]:
-    """`SearchSpace.cells`."""
     return tuple(_made_cells(space))
 
 
@@ -344,7 +321,6 @@ def _made_cells(space: SearchSpace) -> Iterator[tuple[Knobs, ...]]:
 
 
 def _knobs_of(kinds: Iterable[type[HasKnobs]]) -> set[str]:
-    """The names of the knobs that any of these classes has."""
     return {knob.name for knob in chain.from_iterable(kind.knobs for kind in kinds)}
 
 
@@ -403,11 +379,7 @@ def _rank(value: Any) -> tuple[bool, bool, float, str]:
 
 
 def check_n_configurations(grid: Grid) -> None:
-    """Refuse a space that has too many configurations.
-
-    Raises:
-        BadInput: it has.
-    """
+    """Refuse a space that has too many configurations."""
     n_pools = min(2, len(grid["prefill_workers"]))  # two pools are searched beside one
     n_configurations = grid.n_combinations // n_pools
     if n_configurations > MAX_CONFIGURATIONS:
@@ -419,11 +391,7 @@ def check_n_configurations(grid: Grid) -> None:
 
 
 def read_values(name: str, given: Any, domain: Domain) -> tuple[Any, ...]:
-    """Values of a knob, or expressions, as their domain has them.
-
-    Raises:
-        BadInput: one is not part of it.
-    """
+    """Values of a knob, or expressions, as their domain has them; a BadInput if one is not part of it."""
     try:
         no_numbers = bool if domain.by_device else bool | str
         if domain.kind in (int, float) and any(isinstance(value, no_numbers) for value in given):

@@ -1,7 +1,4 @@
-"""A study as its reports show it: `StudySummary`, with its trials, cells and `Verification`.
-
-A `Verification` is the best configuration of a search measured again, in turns with others.
-"""
+"""A study as its reports show it: `StudySummary`, with its trials, cells and `Verification`."""
 
 from __future__ import annotations
 
@@ -84,12 +81,9 @@ class KnobChoice(NamedTuple):
     """Another value of one knob of the winner, by forecast.
 
     Attributes:
-        name: of the knob.
-        value: that it would have.
         knobs: the configuration, with what follows from the value; where none fits, the one that is nearest to it.
         samples_per_s: its throughput, estimated; 0 where none fits.
         ratio: what it is worth by the objective of the study, in units of the winner's forecast; None where none fits.
-        reason: why none fits.
         is_searched: whether the space of the search had the value.
         p_worse: how likely it gives less than the winner, by the error of the ratio of two forecasts; None where that
             is not known.
@@ -127,8 +121,6 @@ class Repeated(NamedTuple):
     """One configuration that is measured once a turn.
 
     Attributes:
-        name: what it is, for example "runner-up".
-        knobs: the configuration.
         samples_per_s: measured throughput of every turn; None where it failed or did not fit.
         scores: the search's objective of every turn, more is better; None as above.
         reason: why a turn has no measurement; empty when all have one.
@@ -157,13 +149,7 @@ def _interval(values: Sequence[float | None]) -> Interval | None:
 
 
 class AutoPipelineAnswer(NamedTuple):
-    """The result of the search of [auto-pipeline], if all measurements equalled the estimates.
-
-    Attributes:
-        knobs: the configuration.
-        samples_per_s: its throughput, estimated.
-        gain_percent: how much better the best of our search is, estimated too.
-    """
+    """What [auto-pipeline] would choose by the estimates, and by how much the best of our search is better by these."""
 
     knobs: Knobs
     samples_per_s: float
@@ -174,10 +160,8 @@ class Alternative(NamedTuple):
     """The best of a simple use of the cluster, if all measurements equalled the estimates.
 
     Attributes:
-        name: what it is, for example "one device".
         knobs: the configuration; where none fits, one of the smallest batch.
         samples_per_s: its throughput, estimated; 0 where none fits.
-        reason: why none fits.
         at_most: whether the estimate only says that the throughput is no higher.
     """
 
@@ -202,7 +186,6 @@ class Verification:
         n_repeats: the maximum number of turns; in each are measured once the best of the search, and those of the
             others that the turns before have not decided.
         winner_index: the position of the winner in `repeated`: 0 unless another is better, or as good and simpler.
-        verdict: how clear the result is.
         auto_pipeline: the result of the search of [auto-pipeline]; None until a report asks for it, or when nothing
             fits by the estimate.
     """
@@ -228,11 +211,9 @@ class Comparison(NamedTuple):
     """The winner against another configuration.
 
     Attributes:
-        name: what the other one is, for example "runner-up".
         knobs: the other one; None when it is not known.
         speed: its throughput in samples/s, with its confidence interval where it was measured again; None likewise.
         gain_percent: how much better the winner is, in percent of the other; None likewise.
-        note: what is compared, or why it cannot be.
         estimated: whether speed and gain are estimated, on both sides.
         is_simple_use: whether the other one is a simple use of the cluster, for example one pipeline of all devices.
     """
@@ -247,12 +228,7 @@ class Comparison(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """Trials of a study that its answer leaves out.
-
-    Attributes:
-        n_outside: outside of the space of its last search.
-        n_foreign: of another program, or with cells that were edited.
-    """
+    """How many trials of a study its answer leaves out: outside of its last space, and of other programs or edited."""
 
     n_outside: int = 0
     n_foreign: int = 0
@@ -267,17 +243,14 @@ class StudySummary(Displayed):
 
     Attributes:
         study_name, storage: the study, and the URL of its storage without a password.
-        objective: what the study optimises; the first of several objectives.
         attributes: stored attributes of the study: model, cluster, versions, the command.
         trials: every configuration of the space with a trial that did not fail, in the order of their trials, without
             plans.
-        failures: trials that failed.
         finalists: the winner first, then the next best, with their plans; none when nothing fits.
         verification: the winner measured again, in turns with others; None when it was not.
         space: the space of the study's last search; None when it is not known.
         alternatives: the simple uses of the cluster in that space; none where there are choices.
         front: of several objectives the configurations that no other dominates, best by the first on top.
-        left_out: how many further trials there are.
     """
 
     study_name: str
@@ -383,7 +356,13 @@ class StudySummary(Displayed):
         """Every cell that was tried, by ascending knobs."""
         ranks = {trial.number: rank for rank, trial in enumerate(self.ranked)}
         cells = cells_of(self.trials, lambda trial: -ranks[trial.number])
-        return tuple(sorted(cells, key=lambda cell: _grid_order(cell.knobs)))
+
+        def grid_order(cell: Cell) -> list[tuple[bool, object]]:
+            # Numbers before words: whether stages recompute is one or the other.
+            values = cell.knobs.mode.strategy, *flat(cell.knobs).values()
+            return [(isinstance(value, str), value) for value in values]
+
+        return tuple(sorted(cells, key=grid_order))
 
 
 def cells_of(trials: Iterable[Trial], worth: Callable[[Trial], float]) -> list[Cell]:
@@ -396,9 +375,3 @@ def cells_of(trials: Iterable[Trial], worth: Callable[[Trial], float]) -> list[C
         best = max((trial for trial in alike if trial.fits), key=worth, default=None)
         cells.append(Cell(tuple(sorted(alike, key=lambda trial: trial.knobs.batch_size)), best))
     return cells
-
-
-def _grid_order(knobs: Knobs) -> list[tuple[bool, object]]:
-    """Numbers before words: whether stages recompute is one or the other."""
-    values = knobs.mode.strategy, *flat(knobs).values()
-    return [(isinstance(value, str), value) for value in values]

@@ -23,7 +23,6 @@ from autoauto.targets.ipu.session import MEMORY_PROPORTION
 
 
 def _unique(*groups: Iterable[Knob]) -> tuple[Knob, ...]:
-    """The knobs of all groups, in their order, each once."""
     return tuple({knob.name: knob for knob in chain.from_iterable(groups)}.values())
 
 
@@ -84,10 +83,6 @@ def own_values(knobs: Knobs) -> dict[str, Any]:
     """A configuration as JSON has it: `flat`, or where engines generate text only the knobs that it has.
 
     The count `n_ipu` is repeated under the target's name for it.
-
-    >>> values = own_values(Knobs(2, 8, tensor_parallel=4, input_tokens=9, output_tokens=9))
-    >>> values["n_ipu"], values["n_stages"], "n_stages" in own_values(Knobs())
-    (2, 2, False)
     """
     values = knobs.values if isinstance(knobs.mode, Generation) else flat(knobs)
     noun = knobs.session.words.name(N_IPU.name)
@@ -115,11 +110,7 @@ def no_such_knob(name: str) -> str:
 
 
 def flat_value(knobs: Knobs, name: str) -> Any:
-    """The value of a knob as tables and files hold it; `Knob.absent` where the configuration does not have the knob.
-
-    >>> flat_value(Knobs(memory_proportion=0.3), "memory_proportion"), flat_value(Knobs(), "recompute")
-    (0.3, False)
-    """
+    """The value of a knob as tables and files hold it; `Knob.absent` where the configuration does not have the knob."""
     return knobs.values.get(name, TABLE[name].absent)
 
 

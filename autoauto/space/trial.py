@@ -68,8 +68,6 @@ class Trial(Displayed):
     """What came of one configuration.
 
     Attributes:
-        knobs: the configuration.
-        status: how it ended.
         reason: why it does not fit, which constraint does not hold, or what failed; empty when `fits`.
         estimate: the plan with estimated costs; None when no plan fits by the estimate. Trials that are read by the
             thousand have no plans; `with_plans` reads those of one.
@@ -281,7 +279,6 @@ def measured_trial(
     Args:
         knobs, estimate, measured, timeline, origin: as in `Trial`.
         result: its numbers, but those that follow from its plans and from the timeline of a step.
-        device: any of its devices.
         constraints: on knobs and results; with an `output_error` also `USABLE`.
     """
     result = replace(
@@ -290,7 +287,7 @@ def measured_trial(
         transfer_cycles=_largest(measured, "transfer_cycles"),
     )
     if knobs.training and timeline:
-        result = replace(result, of_mode=StepResult.of(timeline))
+        result = replace(result, of_mode=StepResult(timeline.makespan_cycles, timeline.bubble_fraction))
     excess = measured.excess_bytes / int(device.memory_bytes)
     trial = Trial(knobs, Status.OK, "", estimate, measured, timeline, result=result, excess=excess, origin=origin)
     if result.output_error is not None:
@@ -310,7 +307,6 @@ def ended_early(trial: Trial) -> Trial:
 
 
 def _largest(plan: Plan | PhasedPlan, name: str) -> int:
-    """The largest of a number over the plans of all replicas."""
     numbers: list[int] = [getattr(each, name) for each in plan.plans]
     return max(numbers)
 
@@ -358,35 +354,25 @@ def apply_constraints(trial: Trial, constraints: Sequence[Constraint]) -> Trial:
     """
     if not trial.runs or not constraints:
         return trial
-    numbers = _numbers(trial)
-    violations = [constraint.violation(numbers) for constraint in constraints]
-    trial = replace(trial, violation=max(violations))
-    for constraint, violation in zip(constraints, violations, strict=True):
-        if violation > 0:
-            return replace(trial, status=Status.CONSTRAINED, reason=constraint.reason(numbers))
-    return trial
-
-
-def _numbers(trial: Trial) -> dict[str, float]:
-    """The values to which a constraint may refer, by `KNOB_NAMES` and `RESULT_NAMES`."""
-    results: dict[str, float] = {name: _largest(trial.plan, name) for name in OF_PLANS}
+    known: dict[str, float] = {name: _largest(trial.plan, name) for name in OF_PLANS}
     values = trial.result.values
     for number in OF_RESULTS:
         value = values.get(number.name)
         # Numbers that the mode does not give are 0; a quantity that devices do not have was refused before.
         if number.in_constraints and (value is not None or number.name not in QUANTITIES):
-            results[number.name] = value or 0
-    return {**numbers(trial.knobs), **results, **trial.result.derived}
+            known[number.name] = value or 0
+    known |= {**numbers(trial.knobs), **trial.result.derived}
+    violations = [constraint.violation(known) for constraint in constraints]
+    trial = replace(trial, violation=max(violations))
+    for constraint, violation in zip(constraints, violations, strict=True):
+        if violation > 0:
+            return replace(trial, status=Status.CONSTRAINED, reason=constraint.reason(known))
+    return trial
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials of one cell of the grid: all knobs but the batch size.
-
-    Attributes:
-        trials: by ascending batch size, at least one.
-        best: the best of them; None when none fits.
-    """
+    """The trials of a cell of the grid, all knobs but the batch size, by ascending size, and the best that fits."""
 
     trials: tuple[Trial, ...]
     best: Trial | None
@@ -415,25 +401,14 @@ class Cell:
 
 
 class ExpectedCell(NamedTuple):
-    """The estimate for one cell of the grid.
-
-    Attributes:
-        cell: the estimated configurations.
-        n_tries: the number of configurations that a search would try.
-    """
+    """The estimate for one cell of the grid, and how many of its configurations a search would try."""
 
     cell: Cell
     n_tries: int
 
 
 class Counts(NamedTuple):
-    """The progress of a search.
-
-    Attributes:
-        n_tried: configurations with a finished trial.
-        n_measured: configurations among them that were measured; the estimate ruled the others out.
-        n_configurations: the size of the space; None when it is not known.
-    """
+    """Configurations with a finished trial, those of them that were measured, and, where known, all of the space."""
 
     n_tried: int
     n_measured: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 from time import monotonic
@@ -23,26 +23,10 @@ QUICK_BATCH_SIZES = (1, 8)
 """Of a quick search: those at which the whole model is measured for forecasts anyway (`WholeModel`)."""
 
 
-def check_call(**called: object) -> None:
-    """Refuse arguments that must be functions or None, and are neither.
-
-    >>> check_call(callback=print, progress=None)
-    """
-    for name, given in called.items():
-        if given is not None and not callable(given):
-            raise BadInput(f"{name} must be a function or None, got {given!r:.60}")
-
-
 def checked_repeats(n_repeats: object) -> None:
     """Refuse a number of repeats that is neither None nor a whole number from 0."""
     if n_repeats is not None and (isinstance(n_repeats, bool) or not isinstance(n_repeats, int) or n_repeats < 0):
         raise BadInput(f"n_repeats must be a whole number from 0, got {n_repeats!r:.60}")
-
-
-def check_flow(flow: object) -> None:
-    """Refuse an argument that is no `Flow`."""
-    if not isinstance(flow, Flow):
-        raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
 
 
 def check_objectives(flow: Flow, objectives: Objectives) -> None:
@@ -62,11 +46,7 @@ def check_objectives(flow: Flow, objectives: Objectives) -> None:
 
 
 def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest | None) -> None:
-    """Refuse searches whose configurations are not started on engines.
-
-    Raises:
-        BadInput: several objectives have no best, the target is served by no engine, or the model has no name.
-    """
+    """Refuse searches whose configurations are not started on engines."""
     if len(objective_tuple(objectives)) > 1:
         raise BadInput("--measure looks for the best by one objective, got several; try one of them")
     if not flow.forecasts_cells:
@@ -82,11 +62,7 @@ def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest |
 
 
 def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> SearchSpace | KnobValues:
-    """What may vary, as a caller says it, with further constraints over knobs.
-
-    Raises:
-        BadInput: it is no space, or has no configuration that meets the constraints.
-    """
+    """What may vary, as a caller says it, with further constraints over knobs; a BadInput if nothing may."""
     if space is None:
         return KnobValues(constraints=constraints)
     if isinstance(space, Mapping):
@@ -125,10 +101,7 @@ def space_of(
 
 
 def _quick_values(flow: Flow, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Values of knobs with which the whole model runs on all devices, at the batch sizes that forecasts measure.
-
-    Values that were given stay.
-    """
+    """Given values, and others with which the whole model runs on all devices, at the sizes that forecasts measure."""
     values: dict[str, Any] = {"n_ipu": (1,)}
     if flow.graph.fixed_batch is None:
         values["batch_size"] = QUICK_BATCH_SIZES
@@ -168,13 +141,7 @@ def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tu
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a search begins and when it ends.
-
-    Attributes:
-        first: the configurations to try first.
-        time_budget_s: seconds after which no further configuration is tried; None for as many as it takes.
-        started_s: the time of `monotonic` at the start.
-    """
+    """The configurations to try first, and the seconds from the start after which no further one is tried."""
 
     first: tuple[Knobs, ...] = ()
     time_budget_s: float | None = None
@@ -191,18 +158,12 @@ class Extent:
         if not isinstance(given, Sequence):
             raise BadInput(f"tries are configurations such as ['n_ipu=2,batch_size=8'], got {tries!r:.60}")
         first = (configuration_given(space, each) for each in given)
-        if time_budget_s is not None and not _is_duration(time_budget_s):
-            raise BadInput(f"a time budget must be a number of seconds above 0, got {time_budget_s!r:.60}")
+        if time_budget_s is not None:
+            is_number = isinstance(time_budget_s, int | float) and not isinstance(time_budget_s, bool)
+            if not (is_number and isfinite(time_budget_s) and time_budget_s > 0):
+                raise BadInput(f"a time budget must be a number of seconds above 0, got {time_budget_s!r:.60}")
         return Extent(tuple(dict.fromkeys(first)), time_budget_s, monotonic())
 
-    @property
-    def is_over(self) -> Callable[[], bool]:
-        """A function that says whether the time is over."""
-        budget_s = self.time_budget_s
-        if budget_s is None:
-            return lambda: False
-        return lambda: monotonic() - self.started_s >= budget_s
-
-
-def _is_duration(given: object) -> bool:
-    return isinstance(given, int | float) and not isinstance(given, bool) and isfinite(given) and given > 0
+    def is_over(self) -> bool:
+        """True if no further configuration is to be tried."""
+        return self.time_budget_s is not None and monotonic() - self.started_s >= self.time_budget_s

@@ -70,11 +70,18 @@ def search_for_max_throughput(
             raise BadInput(f"{name} needs a list of values, got {values!r:.60}")
     measurer = _Measurer(create_args, create_model(), target)
     cells = _cells(binary_search_configs, grid_search_configs, create_args)
+    configurations = [(cell.config, cell.args["clusterInfo"], cell.args["autoPipeConfig"]) for cell in cells]
+    digest = hashlib.sha256(repr(configurations).encode()).hexdigest()
+    seen: list[SearchSpace] = []
     best: Trial | None = None
     config: dict[str, Any] = {}
     with stored(storage) as url:
-        for name, cell in zip(_study_names(study_name, cells), cells, strict=True):
-            fingerprint = {"configurations": _digest(cells), **measurer.fingerprint(cell)}
+        for cell in cells:
+            # A cell that differs from another only in a value that is no knob has a further study.
+            n_equal = seen.count(cell.space)
+            seen.append(cell.space)
+            name = f"{study_name} {n_equal + 1}" if n_equal else study_name
+            fingerprint = {"configurations": digest[:16], **measurer.fingerprint(cell)}
             study = open_study(url, name, Objective.PER_DEVICE, fingerprint)
             [batch_size] = binary_search_configs
             evaluate = measurer.evaluator(cell.config, batch_size)
@@ -103,8 +110,6 @@ class _Measurer:
         self._flows: dict[str, Flow] = {}
 
     def evaluator(self, config: Mapping[str, Any], batch_size: str) -> Callable[[Knobs], Trial]:
-        """The function that measures the configurations of a cell."""
-
         def evaluate(knobs: Knobs) -> Trial:
             args = self._create_args(**config, **{batch_size: knobs.batch_size})
             if args is None:
@@ -148,7 +153,6 @@ def _cells(binary: Mapping[str, Sequence[int]], grid: Mapping[str, Any], create_
 
 
 def _knobs(args: Mapping[str, Any]) -> Knobs:
-    """The arguments of a configuration as knobs."""
     connections = _entry(_entry(args, "clusterInfo"), "connection")
     options = getattr(getattr(args.get("ipuConfig"), "matmuls", None), "poplar_options", {})
     proportion = _number(
@@ -171,19 +175,3 @@ def _entry(args: Any, name: str) -> Any:
     if not isinstance(args, Mapping) or name not in args:
         raise BadInput(f"create_args must return {name!r} as in the example of auto_pipeline, got {reprlib.repr(args)}")
     return args[name]
-
-
-def _study_names(study_name: str, cells: Sequence[_Cell]) -> list[str]:
-    """One study for all cells; a further one for a cell that differs from another only in a value that is no knob."""
-    seen: list[SearchSpace] = []
-    names = []
-    for cell in cells:
-        n_equal = seen.count(cell.space)
-        names.append(f"{study_name} {n_equal + 1}" if n_equal else study_name)
-        seen.append(cell.space)
-    return names
-
-
-def _digest(cells: Sequence[_Cell]) -> str:
-    configurations = [(cell.config, cell.args["clusterInfo"], cell.args["autoPipeConfig"]) for cell in cells]
-    return hashlib.sha256(repr(configurations).encode()).hexdigest()[:16]

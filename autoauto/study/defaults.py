@@ -33,19 +33,17 @@ MAX_EVERY_COUNT = 64
 """Every number of pipelines is tried on up to so many devices where forecasts are made at once."""
 _BATCH_SIZES = tuple(range(1, 129))  # of `SearchSpace`
 _WORKERS = "prefill_workers"
-_NOT_GIVEN: Mapping[str, Any] = {}
 
 
 def default_space(
     flow: Flow,
-    given: Mapping[str, Any] = _NOT_GIVEN,
+    given: Mapping[str, Any] = {},
     global_batch: int | None = None,
     objectives: Objectives = Objective.THROUGHPUT,
 ) -> SearchSpace:
     """The space for the target and the devices of a flow: all ways to use them, as replicas of pipelines or in phases.
 
     Args:
-        flow: has the devices.
         given: values of knobs, and constraints, in place of the defaults.
         global_batch: samples of a step of training, from which the numbers of micro-batches follow.
         objectives: of the search; where the fewest devices are one, every number of pipelines is tried.
@@ -93,7 +91,10 @@ def default_space(
     pools = _pools_of(flow, values, given)
     if pools is not None:
         values |= pools
-        constraints = [_of_one_pool(constraint) for constraint in constraints]
+        for index, constraint in enumerate(constraints):
+            # Two pools need not have the replicas that one pool has on all devices.
+            if {"replicas", "n_devices"}.issubset(constraint.names):
+                constraints[index] = Constraint(f"{_WORKERS} > 0 or {constraint.text}")
     return on_cluster(SearchSpace(**values, constraints=constraints), flow)
 
 
@@ -124,9 +125,6 @@ def _pools_of(flow: Flow, values: Mapping[str, Any], given: Mapping[str, Any]) -
     """The prefill workers of the best two pools, as values of knobs; with 0 of them where one pool is searched too.
 
     Beside them any number of replicas stands. None where two pools are not searched.
-
-    Raises:
-        BadInput: prefill workers are given, or no two pools fit and nothing else is searched.
     """
     if flow.pools == (1,):
         return None
@@ -151,13 +149,6 @@ def _pools_of(flow: Flow, values: Mapping[str, Any], given: Mapping[str, Any]) -
         chosen[_WORKERS] = (0, *chosen[_WORKERS])
     chosen["replicas"] = tuple(sorted({*values["replicas"], best.knobs.replicas}))
     return chosen
-
-
-def _of_one_pool(constraint: Constraint) -> Constraint:
-    """A constraint on the replicas that one pool has on all devices, which two pools need not meet; others stay."""
-    if {"replicas", "n_devices"}.issubset(constraint.names):
-        return Constraint(f"{_WORKERS} > 0 or {constraint.text}")
-    return constraint
 
 
 def _strategies(flow: Flow, given: Mapping[str, Any]) -> tuple[Strategy, ...]:
@@ -193,11 +184,7 @@ def _runs_in_phases(session: Session) -> bool:
 
 
 def default_counts(n_devices: int) -> tuple[int, ...]:
-    """The lengths and the numbers of pipelines that a search tries: powers of two, divisors, and `n_devices` by each.
-
-    >>> default_counts(4), default_counts(6), default_counts(7)
-    ((1, 2, 4), (1, 2, 3, 4, 6), (1, 2, 3, 4, 7))
-    """
+    """The lengths and the numbers of pipelines that a search tries: powers of two, divisors, `n_devices` by each."""
     counts = {1 << i for i in range(n_devices.bit_length())}
     counts.update(n for n in range(1, n_devices + 1) if n_devices % n == 0)
     counts.update([n_devices // n for n in counts])  # so many pipelines of n devices there are
@@ -205,7 +192,6 @@ def default_counts(n_devices: int) -> tuple[int, ...]:
 
 
 def _counts_of(cluster: Cluster) -> set[int]:
-    """The `default_counts` of a cluster and of every kind of its devices."""
     counts = set(default_counts(len(cluster)))
     for kind in cluster.kinds:
         counts.update(default_counts(kind.n_devices))
@@ -232,7 +218,6 @@ def _lengths(flow: Flow, values: Mapping[str, Any], n_others: int) -> tuple[int,
     """The lengths of pipelines that a search tries: where forecasts are made at once, all that are short.
 
     Args:
-        flow: has the devices.
         values: of knobs; every order among them must run on a length.
         n_others: devices that one stage takes at least, with the stages beside it in other replicas.
     """
@@ -280,11 +265,7 @@ def _replicas(
 
 
 def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
-    """The configurations of a space that need no more devices than the cluster of a flow has.
-
-    Raises:
-        BadInput: as `Flow.checked`.
-    """
+    """The configurations of a space that need no more devices than the cluster of a flow has."""
     space = flow.checked(space)
     n_devices = len(flow.cluster)
     bound = Constraint(f"n_devices <= {n_devices}")
@@ -303,15 +284,7 @@ def fingerprint_of(flow: Flow, space: SearchSpace) -> dict[str, str]:
 def default_study_name(
     flow: Flow, objectives: Objectives, fingerprint: Mapping[str, str], space: SearchSpace, *method: object
 ) -> str:
-    """Model, cluster, objectives, and a digest of all that the answer depends on: an equal search resumes the study.
-
-    Args:
-        flow: has the model and the cluster.
-        objectives: of the search.
-        fingerprint: what its trials depend on.
-        space: what it searches.
-        method: how it chooses, for example the name of the method and the noise.
-    """
+    """Model, cluster, objectives, and a digest of all that the answer depends on: an equal search resumes."""
     digest = hashlib.sha256(repr((fingerprint, space, method)).encode()).hexdigest()
     return f"{flow.graph.name}-{flow.cluster.name}-{objectives_text(objectives).replace(',', '-')}-{digest[:6]}"
 

@@ -23,9 +23,8 @@ class Interrupts:
     failed at SIGINT only, and leaves it running at SIGTERM. Signals that the process ignores stay ignored. Outside the
     main thread, where Python delivers no signals, nothing changes. A second signal ends the process where C++ computes
     and keeps Python from handling the first (`autoauto/processes/signals.py`); finished trials are in the database.
-    A signal that arrives while Python runs a
-    destructor, which cannot raise, or imports a module, which may print the exception and fail, raises at the next
-    `interruptible()`.
+    A signal that arrives while Python runs a destructor, which cannot raise, or imports a module, which may print the
+    exception and fail, raises at the next `interruptible()`.
     """
 
     _active: ClassVar[list[Self]] = []

@@ -30,7 +30,7 @@ from autoauto.records.target import Origin
 from autoauto.records.units import format_number
 from autoauto.space.engine_measurements import EngineMeasurements, EngineRow
 from autoauto.space.knobs import Knobs
-from autoauto.space.objectives import Objective, Objectives, objective_tuple
+from autoauto.space.objectives import Objectives, objective_tuple
 from autoauto.space.requests.request import MeasureConfig
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import ENGINE_MEASUREMENTS
@@ -39,7 +39,7 @@ from autoauto.study.analysis.best import measurements_of
 from autoauto.study.methods.engines.engine_loop import EngineLoop, engine_of, takes_as_much
 from autoauto.study.methods.engines.measure_next import MIN_GAIN
 from autoauto.study.store.database import set_attribute
-from autoauto.study.store.trials import add_trial, finished_trials, ranges_of, to_optuna
+from autoauto.study.store.trials import add_trial, ranges_of, stored_trials, to_optuna
 
 NOISE = 0.01
 """Share of a throughput that is noise, where the search does not say it; loads go on until they are as exact."""
@@ -54,14 +54,8 @@ class Measuring:
     """What is measured on engines, and for which search.
 
     Attributes:
-        flow: the model on its devices.
-        study: that holds the trials.
-        space: of the search.
-        objectives: of the search; one.
         noise: of the search; 0 where it says none.
-        config: how many are measured, and how they are started.
         model: as it was named.
-        is_over: whether the time budget has ended.
         say: is given a line about what happens.
         is_stopped: whether the search is to end at once; None where only a signal says so.
     """
@@ -73,16 +67,13 @@ class Measuring:
     noise: float
     config: MeasureConfig
     model: str
-    is_over: Callable[[], bool] = lambda: False
-    say: Callable[[str], None] = lambda _: None
-    is_stopped: Callable[[], bool] | None = None
+    is_over: Callable[[], bool]
+    say: Callable[[str], None]
+    is_stopped: Callable[[], bool] | None
 
 
 def measure_engines(of: Measuring) -> EngineMeasurements:
     """Measure the best configurations, until enough are or nothing else is likely better.
-
-    Returns:
-        All that was measured for the study.
 
     Raises:
         BadInput: engines cannot be started so.
@@ -100,14 +91,12 @@ def measure_engines(of: Measuring) -> EngineMeasurements:
     return measured
 
 
-def measure_also(of: Measuring, wanted: Sequence[Knobs]) -> EngineMeasurements:
+def measure_also(of: Measuring, wanted: Sequence[Knobs]) -> None:
     """Measure configurations of the space that somebody wants to know of, where they were not; raises as above.
 
     The answer may then be one of them.
     """
-    session = _Session(of, keeps_all=True)
-    session.run_given(wanted)
-    return session.measurements
+    _Session(of, keeps_all=True).run_given(wanted)
 
 
 class _Session:
@@ -124,7 +113,11 @@ class _Session:
                 rows.append(row)  # others, such as an engine that was not installed, are tried again
         self._rows = {row.knobs: row for row in rows}
         (self._objective,) = objective_tuple(of.objectives)
-        self._loop = _loop_of(of, self._objective, self._noise, list(self._rows))
+        forecasts = list(chain.from_iterable(map(of.flow.forecasts, of.space.cells)))
+        constraints = of.flow.setting.constraints
+        self._loop = EngineLoop(forecasts, self._objective, constraints, self._noise, list(self._rows))
+        if not self._loop.trials:
+            raise BadInput("--measure needs a configuration that fits by the forecast, got none; try more GPUs")
         self._n_failed = 0
         self._rules = list(before.rules) if keeps_all else []
         self._refused: set[tuple[str, str]] = set()
@@ -137,17 +130,17 @@ class _Session:
             self._note_rule(row)
 
     def run(self) -> None:
-        """Measure until it is over."""
-        n_again = 0
         while not (stopped := self._why_over()):
             knobs = self._loop.candidate()
             if knobs is None or knobs in self._measured:
                 stopped = f"nothing else is likely better by {MIN_GAIN:.0%}"
                 break
             self._measure(knobs)
-        while (again := self._finalist()) is not None and n_again < N_REPEATS and not self._of.is_over():
+        for _ in range(N_REPEATS):
+            again = self._loop.finalist()
+            if again is None or len(self._rows[again].turns) >= MAX_TURNS or self._of.is_over():
+                break
             self._measure(again)
-            n_again += 1
         self._store(stopped)
 
     def run_given(self, wanted: Sequence[Knobs]) -> None:
@@ -168,26 +161,21 @@ class _Session:
 
     @property
     def _measured(self) -> set[Knobs]:
-        """The configurations of the space that were measured."""
         return {knobs for knobs, row in self._rows.items() if row.is_measured and self._loop.has(knobs)}
 
-    def _finalist(self) -> Knobs | None:
-        knobs = self._loop.finalist()
-        return None if knobs is None or len(self._rows[knobs].turns) >= MAX_TURNS else knobs
-
     def _measure(self, knobs: Knobs) -> None:
-        """Start a configuration, measure it, and store what came of it."""
         try:
             run = self._runs.run_of(knobs)
         except BadInput as reason:
             self._rules.append(str(reason))
             self._loop.rule_out(lambda other: other == knobs)
             return
-        if self._needs_refused(run):
+        if any(engine == run.engine.name and option in run.options for engine, option in self._refused):
             self._loop.rule_out(lambda other: other == knobs)
             return
         before = self._rows.get(knobs)
-        row = before or EngineRow(knobs, run.commands, run.n_clients, run.forecast, Status.UNSUPPORTED, started=_now())
+        now = datetime.now(UTC).isoformat()
+        row = before or EngineRow(knobs, run.commands, run.n_clients, run.forecast, Status.UNSUPPORTED, started=now)
         n = len(row.turns)
         if n:
             self._of.say(f"measuring {_shown(knobs)} again")
@@ -226,7 +214,6 @@ class _Session:
         return replace(row, trial=self._add(trial, run.modelled, row))
 
     def _fail(self, row: EngineRow, run: EngineRun, fault: EngineFault) -> None:
-        """Store why a configuration was not measured, and rule out what would fail as it did."""
         status = Status.OUT_OF_MEMORY if fault.kind is FaultKind.MEMORY else Status.UNSUPPORTED
         row = replace(row, status=status, reason=fault.reason, log=fault.log, refused=fault.option)
         trial = Trial(row.knobs, status, fault.reason, run.modelled.estimate)
@@ -241,7 +228,6 @@ class _Session:
         self._note_rule(row)
 
     def _note_rule(self, row: EngineRow) -> None:
-        """Rule out what would fail as a row did."""
         if row.is_measured:
             return
         self._loop.rule_out(lambda other: other == row.knobs)
@@ -256,20 +242,16 @@ class _Session:
             self._refused.add((engine, row.refused))
             self._rules.append(f"{engine} refuses {row.refused}: configurations that need it are not tried")
 
-    def _needs_refused(self, run: EngineRun) -> bool:
-        return any(engine == run.engine.name and option in run.options for engine, option in self._refused)
-
     def _add(self, trial: Trial, modelled: Trial, row: EngineRow) -> int:
         """Store a measured trial behind the modelled one, which the search may not have tried; returns its number."""
         of, ranges = self._of, ranges_of(self._of.space, trial.knobs)
-        if trial.knobs not in finished_trials(of.study):
+        if trial.knobs not in stored_trials(of.study).finished:
             add_trial(of.study, to_optuna(modelled, ranges, of.objectives))
         ended = datetime.now(UTC)
         timed = replace(trial, started=datetime.fromisoformat(row.started), ended=ended)
         return add_trial(of.study, to_optuna(timed, ranges, of.objectives, Origin.MEASURED))
 
     def _store(self, stopped: str) -> None:
-        """Write all rows, the answer so far, and what was fitted."""
         rows = tuple(self._rows.values())
         numbers = {row.knobs: number for number, row in enumerate(rows)}
         answer = self._loop.answer()
@@ -285,25 +267,7 @@ class _Session:
         set_attribute(self._of.study, ENGINE_MEASUREMENTS, self.measurements.text)
 
 
-def _loop_of(of: Measuring, objective: Objective, noise: float, known: Sequence[Knobs]) -> EngineLoop:
-    """The configurations of the space that may be measured.
-
-    Raises:
-        BadInput: none fits.
-    """
-    forecasts = list(chain.from_iterable(map(of.flow.forecasts, of.space.cells)))
-    loop = EngineLoop(forecasts, objective, of.flow.setting.constraints, noise, known)
-    if not loop.trials:
-        raise BadInput("--measure needs a configuration that fits by the forecast, got none; try more GPUs")
-    return loop
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()
-
-
 def _shown(knobs: Knobs) -> str:
-    """A configuration in a few words."""
     values = knobs.values
     return (
         f"{engine_of(knobs)}, {knobs.replicas} x {knobs.n_ipu} stages of {values['tensor_parallel']} GPUs, "

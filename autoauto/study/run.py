@@ -13,13 +13,14 @@ from dataclasses import dataclass, fields, replace
 
 from optuna import Study
 
+from autoauto.records.errors import BadInput, Infeasible
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.study_summary import StudySummary, cells_of
-from autoauto.space.trial import Cell, Counts, SearchActivity, Trial
+from autoauto.space.table import flat_value, shown
+from autoauto.space.trial import Cell, Counts, SearchActivity, Status, Trial
 from autoauto.study.analysis.best import best_of, counts_of, front_of
-from autoauto.study.arguments import check_call
 from autoauto.study.execution.executors import Executor, InlineExecutor
 from autoauto.study.execution.pace import TimeLeft
 from autoauto.study.execution.process import Evaluate
@@ -36,7 +37,7 @@ from autoauto.study.methods.protocol import (
     observation_of,
 )
 from autoauto.study.store.database import attributes_of, set_attribute
-from autoauto.study.store.trials import Ranges, finished_trials, ranges_of, with_plans
+from autoauto.study.store.trials import Ranges, ranges_of, stored_trials, with_plans
 
 FINISHED = "finished"
 """The attribute of a study that holds digests of its finished searches; see `Proposer.name`."""
@@ -47,11 +48,9 @@ class SearchProgress:
     """How far a search is.
 
     Attributes:
-        activity: what it does now.
         done, total: progress of its method, and the maximum: tries, or closed cells of a guided search.
         knobs: the next configuration; None while configurations are only predicted, and at the end.
         n_measured: number of measured configurations, including those of earlier searches.
-        best: the best so far.
         left_s: estimated seconds to the end of the activity (`TimeLeft`); None before its first step is done.
         estimated: while configurations are predicted, one of these; None where it is not known.
     """
@@ -72,10 +71,8 @@ class SearchResult:
 
     Attributes:
         best: the best measured configuration of the space; None when none fits, and with several objectives.
-        study_name: the study that holds the trials.
         trials: the finished trials of the space, of this search or another; they have no plans, `best` and `front` do.
             After a verification those that have turns have the mean throughput of these.
-        space: what was searched.
         front: the Pareto front: the measured configurations that no other dominates; with one objective only the best.
         others: the trials of the study that lie outside the space.
         summary: the study with the trials that this search has seen, and the verification; None after `run_search`.
@@ -128,7 +125,10 @@ class Observers:
     is_stopped: Callable[[], bool] | None = None
 
     def __post_init__(self) -> None:
-        check_call(**{each.name: getattr(self, each.name) for each in fields(self)})
+        for each in fields(self):
+            given = getattr(self, each.name)
+            if given is not None and not callable(given):
+                raise BadInput(f"{each.name} must be a function or None, got {given!r:.60}")
 
 
 UNOBSERVED = Observers()
@@ -139,9 +139,7 @@ class SearchTask:
     """What the loop of a search does.
 
     Attributes:
-        space: what is searched.
-        objectives: the values of the trials.
-        method: proposes the configurations; see `method_of`.
+        method: proposes the configurations; see `MethodChoice`.
         noise: values that differ by at most this share are ties, which go to the simpler configuration.
         strict: whether the highest forecast of engines wins, also where its error is larger than the margin.
         expected_score: predicts what the method proposes next.
@@ -192,7 +190,7 @@ def run_search(
 
 def run_task(task: SearchTask, study: Study, executor: Executor, observers: Observers = UNOBSERVED) -> SearchResult:
     """Search as `run_search` does."""
-    of_study, space = finished_trials(study), task.space
+    of_study, space = stored_trials(study).finished, task.space
     in_space = {knobs: trial for knobs, trial in of_study.items() if knobs in space}
     trials = still_beaten(in_space)
     stale = in_space.keys() - trials.keys()
@@ -258,7 +256,6 @@ def _reporter(
     trials: Mapping[Knobs, Trial],
     best: Callable[[], Trial | None],
 ) -> Callable[[Proposal, SearchActivity], None]:
-    """A function that calls `progress`, if there is one."""
     time_left = TimeLeft()
 
     def report(proposal: Proposal, activity: SearchActivity) -> None:
@@ -283,16 +280,7 @@ def _measurer(
     trials: dict[Knobs, Trial],
     interrupts: Interrupts,
 ) -> Callable[[Knobs], Observation]:
-    """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones.
-
-    Args:
-        task: of the search.
-        loop: measures.
-        n_slots: measurements at the same time.
-        known: what the method was started with.
-        trials: gets what is measured.
-        interrupts: of the search.
-    """
+    """A function that measures a configuration, unless it is in `trials`, and with several slots also the next ones."""
     space, objectives = task.space, task.objectives
 
     def with_next(knobs: Knobs) -> dict[Knobs, Ranges]:
@@ -327,3 +315,37 @@ def _note_finished(study: Study, task: SearchTask, trials: Mapping[Knobs, Trial]
 
 def _digest(task: SearchTask) -> str:
     return hashlib.sha256(repr((task.method.name, task.space)).encode()).hexdigest()[:16]
+
+
+def nothing_fits(result: SearchResult) -> Infeasible | BadInput:
+    """The error of a search in whose space nothing fits, with the configuration that is nearest to its constraints.
+
+    Where no runtime runs the model, it has the reason of each.
+    """
+    record = result.summary.engine_measurements if result.summary else None
+    if record is not None and record.n_measured:
+        rows = [row for row in record.rows if row.is_measured]
+        broken = "; ".join(dict.fromkeys(row.reason for row in rows if row.reason))
+        return Infeasible(f"none of {len(rows)} measured configurations is known to keep the bounds: {broken}", 0)
+    trials = [trial for cell in result.cells for trial in cell.trials]
+    if trials and all(trial.status is Status.UNSUPPORTED for trial in trials):
+        reasons = list({trial.knobs.session: trial.reason for trial in trials}.values())
+        return BadInput(f"no runtime of the search runs the model: {'; '.join(dict.fromkeys(reasons))}")
+    running = [trial for trial in trials if trial.runs]
+    if result.out_of_time and not running:
+        return Infeasible(
+            f"the time budget ended before a configuration fitted, {len(trials):,} tried; try a longer one", 0
+        )
+    if not running:
+        firsts = [cell.trials[0] for cell in result.cells[::-1] if cell.trials[0].status is not Status.UNSUPPORTED]
+        firsts.sort(key=lambda trial: trial.knobs.is_phased)  # phases are refused where no device lacks memory
+        first = next(iter(firsts), None)  # rows of a database that somebody edited may leave none
+        reason = (
+            "no trial of the study counts; try another --study-name"
+            if first is None
+            else f"the smallest batch size: {first.reason}"
+        )
+        return Infeasible(f"no configuration fits; {reason}", 0)
+    nearest = min(running, key=lambda trial: trial.violation)
+    values = ", ".join(f"{knob.name} {flat_value(nearest.knobs, knob.name)}" for knob in shown(nearest.knobs))
+    return Infeasible(f"no configuration fits; the nearest that was tried is {values}: {nearest.reason}", 0)

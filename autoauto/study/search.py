@@ -1,14 +1,11 @@
-"""A whole search in one call: `search` takes names, `search_flow` a flow; both state it as values, for `search_study`.
-
-That searches, then measures the best again (`verify_winner`). `flow_of_study` opens the flow of a study for a worker.
-"""
+"""A whole search in one call: `search` takes names, `search_flow` a flow; both state it for `search_study`."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
@@ -59,7 +56,6 @@ from autoauto.study.analysis.choices import Forecasts, doubtful, worth_of_choice
 from autoauto.study.arguments import (
     Extent,
     asked_space,
-    check_flow,
     check_measuring,
     check_objectives,
     checked_repeats,
@@ -70,15 +66,14 @@ from autoauto.study.arguments import (
 from autoauto.study.defaults import default_study_name, fingerprint_of
 from autoauto.study.execution.executors import Executor, InlineExecutor, ProcessExecutor
 from autoauto.study.execution.process import Bounds
-from autoauto.study.methods.protocol import ExpectedScore, Predictor
+from autoauto.study.methods.protocol import Predictor
 from autoauto.study.methods.registry import predictor
 from autoauto.study.methods.surveyed import Survey
-from autoauto.study.nothing_fits import nothing_fits
-from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, run_task
+from autoauto.study.run import UNOBSERVED, Observers, SearchProgress, SearchResult, SearchTask, nothing_fits, run_task
 from autoauto.study.store.database import attributes_of, set_attribute, temporary_database
 from autoauto.study.store.provenance import provenance
 from autoauto.study.store.study import REQUEST, note_answer, note_space, note_start, open_study
-from autoauto.study.store.trials import engine_trials, finished_trials
+from autoauto.study.store.trials import stored_trials
 from autoauto.study.verify_winner import verify_winner, with_auto_pipeline
 
 N_OF_FRONT = 20
@@ -224,7 +219,7 @@ def search_flow(
         flow: from `load_flow`.
         space: what may vary; by default `default_space`.
         objective: its name, or those of several with commas.
-        method, n_measurements: as in `method_of`; by default guided, and tpe for several objectives.
+        method, n_measurements: as in `search`; by default guided, and tpe for several objectives.
         noise: share of a value that is noise, see `run_search`; by default 0, and 0.01 on real devices.
         storage: the URL of the database that stores the trials; by default they are deleted at the end.
         study_name: by default made of everything that the answer depends on.
@@ -240,7 +235,8 @@ def search_flow(
         BadInput: the arguments do not go together; the message says what to try.
         KeyboardInterrupt, MeasurementsFailed: as `run_search`.
     """
-    check_flow(flow)
+    if not isinstance(flow, Flow):
+        raise BadInput(f"search_flow takes a Flow as load_flow returns it, got {flow!r:.60}; try autoauto.search")
     config = StudyConfig(
         asked_space(space),
         parse_objectives(objective),
@@ -265,7 +261,6 @@ class StudyStorage:
         url: of the database; None for one that is deleted at the end.
         name: of the study; None for one made of everything that the answer depends on.
         about: further parts of the fingerprint, see `open_study`.
-        notes: further attributes of the study.
         request: what workers open; None where it has objects that only this process has.
     """
 
@@ -303,18 +298,7 @@ def search_study(
     make_executor: Callable[[], Executor] | None = None,
     observers: Observers = UNOBSERVED,
 ) -> SearchResult:
-    """Search the configurations of a flow, and verify the best.
-
-    Args:
-        flow: the model on its devices.
-        config: what is searched, for what, and how long.
-        storage: where the trials are stored.
-        make_executor: makes an executor for each run and for the verification; by default this process measures.
-        observers: what is told how it goes.
-
-    Raises:
-        BadInput, KeyboardInterrupt, MeasurementsFailed: as `search_flow`.
-    """
+    """Search the configurations of a flow, and verify the best."""
     checked_repeats(config.n_repeats)
     check_objectives(flow, config.objectives)
     objectives = config.objectives
@@ -322,7 +306,8 @@ def search_study(
     if config.measure.n_most:
         check_measuring(flow, objectives, storage.request)
     extent = Extent.of(space, config.tries, config.time_budget_s)
-    survey = survey_of(flow, objectives)
+    exceeds = flow.exceeds if flow.simulates else None
+    survey = Survey(flow.forecasts, objective_tuple(objectives)[0], exceeds) if flow.forecasts_cells else None
     first = (*extent.first, *_front_of_forecasts(space, objectives, survey))
     choice = chosen_method(flow, config, space, first)
     # The method and the lookahead share it, so that both see the same forecasts.
@@ -341,7 +326,7 @@ def search_study(
         choice.proposer(estimate, objectives),
         choice.noise,
         config.strict,
-        _expected_score(estimate),
+        estimate.expected_score,
         extent.is_over,
     )
     make_executor = make_executor or partial(InlineExecutor, flow.evaluate)
@@ -355,7 +340,7 @@ def search_study(
         if changes and observers.on_space_change is not None:
             observers.on_space_change(changes)
         note_start(study)
-        earlier = finished_trials(study)
+        earlier = stored_trials(study).finished
         flow.continue_from(tuple(earlier.values()))
         if races:
             flow.race(trial for knobs, trial in earlier.items() if knobs in space)
@@ -366,8 +351,8 @@ def search_study(
         notes = _Notes(flow, study, space, objective_tuple(objectives)[0], survey)
         if survey is None:
             notes.note_alternatives(estimate, result)
-        elif choice.method is Method.GUIDED:  # other methods do not forecast all
-            notes.note_front(survey)
+        elif choice.method is Method.GUIDED and (front := survey.front):  # other methods do not forecast all
+            set_attribute(study, USERS_FRONT, users_front_text(front))
         result = verify_winner(
             flow,
             study,
@@ -381,27 +366,23 @@ def search_study(
         if measures:
             _measure(notes, config, storage, extent, observers)
         notes.note_result(result, is_measured=measures, has_time=not extent.is_over())
-        every = (*result.others, *result.trials.values(), *engine_trials(study))
-        summary = summarise(study, url, every, n_finalists=1)
+        summary = summarise(
+            study,
+            url,
+            (*result.others, *result.trials.values(), *(each for each in stored_trials(study).own if each.origin)),
+            n_finalists=1,
+        )
         if storage.request is None or flow.traits.runs_plans:  # a report has no flow to ask, or not these devices
             summary = with_auto_pipeline(flow, study, summary)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
         trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
-        if result.best is not None and summary.winner is None:  # none that engines measured keeps the bounds
-            return replace(result, best=None, front=(), trials=trials, summary=summary)
-        best = summary.winner if result.best else None
-        return replace(result, best=best, trials=trials, summary=summary)
+        if result.best is not None:  # where engines were measured, none of these may keep the bounds
+            result = replace(result, best=summary.winner, front=result.front if summary.winner else ())
+        return replace(result, trials=trials, summary=summary)
 
 
 @dataclass(frozen=True, slots=True)
 class _Notes:
-    """Stores what reports show of a search beside its trials, as attributes of its study.
-
-    Attributes:
-        flow, study, space, survey: of the search.
-        objective: the first of the search.
-    """
-
     flow: Flow
     study: Study
     space: SearchSpace
@@ -409,27 +390,14 @@ class _Notes:
     survey: Survey | None
 
     def note_alternatives(self, estimate: Predictor, result: SearchResult) -> None:
-        """Store what simple uses of the cluster give by the estimate; none where nothing fits."""
         alternatives: tuple[Alternative, ...] = ()
         if result.best is not None:
             flow = self.flow
             alternatives = expected_alternatives(self.space, estimate, flow.forecast, result.trials, flow.upper_bound)
         store_alternatives(self.study, alternatives)
 
-    def note_front(self, survey: Survey) -> None:
-        """Store the front of the whole space."""
-        front = survey.front
-        if front:
-            set_attribute(self.study, USERS_FRONT, users_front_text(front))
-
     def note_result(self, result: SearchResult, *, is_measured: bool, has_time: bool) -> None:
-        """Store what explains the result.
-
-        Args:
-            result: of the search, verified.
-            is_measured: whether engines were measured, whose choices are stored already.
-            has_time: whether there is time for simulations.
-        """
+        """Store what explains the result, which was verified; of measured engines the choices are stored already."""
         survey, best = self.survey, result.best
         if survey is not None and best is not None and not is_measured:
             if survey.counts_devices:
@@ -502,11 +470,7 @@ class _Notes:
 
 
 def _measure(notes: _Notes, config: StudyConfig, storage: StudyStorage, extent: Extent, observers: Observers) -> None:
-    """Measure the best of the forecasts on engines, and then some other values of the knobs of the answer.
-
-    Raises:
-        BadInput, MeasurementsFailed, KeyboardInterrupt: as `measure_engines`.
-    """
+    """Measure the best of the forecasts on engines, and then some other values of the knobs of the answer."""
     from autoauto.study.measure_engines import Measuring, measure_also, measure_engines  # aiohttp, of extra gpu
 
     assert storage.request is not None
@@ -520,10 +484,9 @@ def _measure(notes: _Notes, config: StudyConfig, storage: StudyStorage, extent: 
         config.measure,
         model,
         extent.is_over,
-        is_stopped=observers.is_stopped,
+        observers.on_measurement or (lambda _: None),
+        observers.is_stopped,
     )
-    if observers.on_measurement is not None:
-        measuring = replace(measuring, say=observers.on_measurement)
     measured = measure_engines(measuring)
     if measured.best is None:
         return
@@ -531,14 +494,6 @@ def _measure(notes: _Notes, config: StudyConfig, storage: StudyStorage, extent: 
     if config.measure.n_flips:
         measure_also(measuring, doubtful(choices, config.measure.n_flips))
         notes.note_choices(measured.best.knobs)  # of another answer where one is better
-
-
-def survey_of(flow: Flow, objectives: Objectives) -> Survey | None:
-    """The forecasts of whole cells, where a flow makes them at once."""
-    if not flow.forecasts_cells:
-        return None
-    exceeds = flow.exceeds if flow.simulates else None
-    return Survey(flow.forecasts, objective_tuple(objectives)[0], exceeds)
 
 
 def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Survey | None) -> tuple[Knobs, ...]:
@@ -551,14 +506,6 @@ def _front_of_forecasts(space: SearchSpace, objectives: Objectives, survey: Surv
     scores = {each.knobs: tuple(objective.worth(each) for objective in several) for each in survey.fitting}
     front = not_dominated(scores)
     return tuple(front[:: ceil(len(front) / N_OF_FRONT)]) if front else ()
-
-
-def _expected_score(predictor: Predictor) -> ExpectedScore:
-    def expected_score(knobs: Knobs) -> float | None:
-        forecast = predictor.forecast(knobs)
-        return forecast.score if forecast.works else None
-
-    return expected_score
 
 
 def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -> ProcessExecutor:
@@ -576,23 +523,13 @@ def process_executor(flow: Flow, n_workers: int, bounds: Bounds | None = None) -
     return ProcessExecutor(flow.evaluate, n_workers, bounds or Bounds())
 
 
-@contextmanager
-def stored(storage: str | None) -> Iterator[str]:
+def stored(storage: str | None) -> AbstractContextManager[str]:
     """The URL of the database of a search: `storage`, or without it a temporary database."""
-    if storage is not None:
-        yield storage
-        return
-    with temporary_database() as url:
-        yield url
+    return temporary_database() if storage is None else nullcontext(storage)
 
 
 def flow_of_study(study: Study, storage: str, **changes: str) -> Flow:
-    """The flow of the search of a study, opened on this machine.
-
-    Args:
-        study: of a search.
-        storage: the URL of its database.
-        changes: the model, the cluster or the inputs, when their files have other paths on this machine.
+    """The flow of the search of a study, opened on this machine, where its files may have other paths (`changes`).
 
     Raises:
         BadInput: the study does not store its flow, or something that its trials depend on differs on this machine.

@@ -1,7 +1,4 @@
-"""The best of a search measured again, in turns with the next best and on real devices a session: `verify_winner`.
-
-What [auto-pipeline] would choose instead is found when a report asks: `with_auto_pipeline`.
-"""
+"""The best of a search measured again, in turns with the next best and on real devices a session: `verify_winner`."""
 
 from __future__ import annotations
 
@@ -51,10 +48,7 @@ def verify_winner(
     `n_repeats` 0, and where the intervals of all other runs lie below that of the best.
 
     Args:
-        flow, study, objectives: of the search.
-        result: of the search.
         n_repeats: number of turns; in each turn every configuration is measured once.
-        make_executor: makes the executor that measures.
         progress: called before every measurement with the number of finished ones and of all.
 
     Returns:
@@ -90,13 +84,7 @@ def verify_winner(
 
 
 def with_auto_pipeline(flow: Flow, study: Study, summary: StudySummary) -> StudySummary:
-    """The summary with what auto_pipeline would choose by the estimate; found once, and stored in the study.
-
-    Args:
-        flow: of the study.
-        study: may be of a database that is only read, in which nothing is stored.
-        summary: of the study.
-    """
+    """The summary with what auto_pipeline would choose by the estimate; found once, and stored if that is possible."""
     verification, space, objective = summary.verification, summary.space, summary.objective
     if not asks_auto_pipeline(summary) or flow.setting.begins_whole or flow.forecasts_cells:
         return summary

@@ -26,8 +26,8 @@ def show_count() -> None:
 
 def show_search() -> None:
     with search_bar() as report:
-        report(SearchActivity.PREDICTING, 2, 9, None, 1.0)
-        report(SearchActivity.MEASURING, 3, 9, 13827.6, 72.4)
+        report(SearchActivity.PREDICTING, 2, 9, None, 1.0, "")
+        report(SearchActivity.MEASURING, 3, 9, 13827.6, 72.4, "")
 
 
 @pytest.fixture
@@ -87,4 +87,5 @@ def test_an_error_in_the_block_is_not_swallowed() -> None:
 
 
 def test_what_is_not_known_yet_is_left_out() -> None:
-    assert describe(2, 6, None, None) == "2/6"
+    assert describe(2, 6, None, None, "") == "2/6"
+    assert describe(1, 9, 31.4, None, "openvino bf16 at batch 8") == "1/9, best 31/s, openvino bf16 at batch 8"

@@ -40,6 +40,12 @@ def test_a_short_name_fits(name: str, width: int, dots: str) -> None:
         ("memory_bytes.vertexCode", 512, "512 B"),
         ("samples_per_s", 1234.56, "1,234.6"),
         ("samples_per_s", 0.0424, "0.0424"),
+        ("busy_fraction", 0.5, "50.0 %"),
+        ("latency_s", 0.0123, "12.300 ms"),
+        ("latency_s", 1.5, "1,500 ms"),
+        ("difference_percent", 3.04, "+3.0 %"),
+        ("gain_percent", 300.0, "x 4.0"),
+        ("tokens_per_s", 1234.5, "1,234"),
     ],
 )
 def test_a_value_is_written_by_its_unit(quantity: str, value: float, shown: str) -> None:

@@ -63,6 +63,7 @@ def test_a_configuration_has_the_knobs_that_matter() -> None:
         == "n_ipu 2, replicas 2, memory_proportion 0.6, batch_size 4"
     )
     assert label(training, ["memory_proportion", "schedule"]) == "gpipe, memory 0.6"
+    assert (label(Knobs(2, 8), ["memory_proportion"]), label(Knobs(2, 8), [])) == ("memory 0.6", "all")
 
 
 def test_a_cost_model_is_not_called_hardware(summary: StudySummary) -> None:
@@ -132,15 +133,17 @@ def test_the_headline_of_text_has_the_interval_of_our_error_or_of_measurements()
 
 
 def test_numbers_are_written_to_what_is_known_of_them() -> None:
-    assert [time_text(seconds) for seconds in (0.9994, 0.9995, 12.34, 1234.0)] == [
+    assert [time_text(seconds) for seconds in (0.0469, 0.9994, 0.9995, 12.34, 1234.0)] == [
+        "46.9 ms",
         "999 ms",
         "1 s",
         "12.3 s",
         "1.23e+03 s",
     ]
     assert [speed_of(speed) for speed in (999.94, 1000.0)] == ["999.9", "1,000"]
-    assert [three_digits(value) for value in (99.96, 100.0, 1234.0)] == ["100", "100", "1,230"]
+    assert [three_digits(value) for value in (0.04567, 99.96, 100.0, 1234.0)] == ["0.0457", "100", "100", "1,230"]
     assert [counted(n, "stage") for n in (0, 1, 2)] == ["0 stage", "1 stage", "2 stages"]
+    assert counted(1000, "micro-batch", "es") == "1,000 micro-batches"
 
 
 def test_what_engines_measured_of_another_value_is_compared_with_the_answer() -> None:

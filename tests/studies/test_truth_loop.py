@@ -13,7 +13,7 @@ import pytest
 
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.units import FloatArray
-from autoauto.study.methods.engines.likeness import Likeness
+from autoauto.study.methods.engines.ratios import Likeness
 from studies.truth_loop import Replayed, Rows, bounded, cases_of, replay, rough_log_tpot, share_of_best
 from tests.studies.test_gpu_accuracy import written
 

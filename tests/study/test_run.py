@@ -37,7 +37,7 @@ from autoauto.study.methods.protocol import Proposer, observation_of
 from autoauto.study.methods.registry import exhaustive
 from autoauto.study.run import SearchProgress, SearchResult, SearchTask, run_search, run_task
 from autoauto.study.store.study import load_study, open_study
-from autoauto.study.store.trials import from_optuna, read_trials
+from autoauto.study.store.trials import from_optuna, stored_trials
 from tests.running import is_running, wait_until
 from tests.study.cells import essence
 
@@ -168,7 +168,7 @@ def test_a_run_that_ended_early_is_a_trial_and_no_answer(storage: str, fake: Fak
     result = run_task(task, study, InlineExecutor(Racing(fake)))
     assert result.best is not None
     assert result.best.knobs == fast
-    [early] = [trial for trial in read_trials(load_study(storage, "bow")) if trial.knobs == slow]
+    [early] = [trial for trial in stored_trials(load_study(storage, "bow")).own if trial.knobs == slow]
     assert (early.status, early.state, early.values) == (Status.ENDED_EARLY, "PRUNED", ())
     expected = fake(slow).samples_per_s
     assert early.samples_per_s == expected

@@ -31,8 +31,7 @@ from autoauto.study.analysis.best import summarise_study
 from autoauto.study.analysis.verification import RUNNER_UP, WINNER, verifications
 from autoauto.study.defaults import default_space
 from autoauto.study.execution.executors import InlineExecutor
-from autoauto.study.nothing_fits import nothing_fits
-from autoauto.study.run import SearchProgress
+from autoauto.study.run import SearchProgress, nothing_fits
 from autoauto.study.search import flow_of_study, process_executor, search, search_flow, stored
 from autoauto.study.store.study import REQUEST, load_study, open_study
 from autoauto.targets.clusters import builtin_clusters

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def describe_answer(flow: Flow, request: SearchRequest, result: SearchResult, search_id: str) -> dict[str, Any]:
     """The result of a search as plain values, without its database, and under `lines` what the command prints."""
-    from autoauto.study.nothing_fits import nothing_fits
+    from autoauto.study.run import nothing_fits
 
     assert result.summary is not None
     lines = io.StringIO()

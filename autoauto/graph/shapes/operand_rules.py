@@ -610,9 +610,7 @@ def _check_indices(node: onnx.NodeProto, operands: Operands, lengths: int | Arra
         raise ValueError(f"indices {node.input[1]!r} must lie in an axis of length {said}, one is {wrong[0]}")
 
 
-def resized(
-    node: onnx.NodeProto, operands: Operands, scales: int | None = 2, sizes: int | None = None
-) -> None:
+def resized(node: onnx.NodeProto, operands: Operands, scales: int | None = 2, sizes: int | None = None) -> None:
     """Resize and Upsample: every axis is made longer or shorter, none is removed."""
     listed = attribute_named(node, "scales")
     factors: list[float] = [] if listed is None else list(listed.floats)

@@ -44,7 +44,6 @@ class Mark(NamedTuple):
         hover: what is shown when a pointer is on it.
         text: what is written on it or beside it; lines are separated by line feeds.
         stop: where a bar ends.
-        opacity: of a cell, from 0 to 1.
     """
 
     x: float
@@ -61,8 +60,6 @@ class Series(NamedTuple):
     Attributes:
         name: in the legend; series of a name are one entry, and "" has none.
         style: its class in page.css, "s0" to "s7" for a colour.
-        shape: how the marks are drawn.
-        marks: in the order of drawing.
     """
 
     name: str
@@ -76,7 +73,6 @@ class Axis(NamedTuple):
 
     Attributes:
         title: what it shows, with the unit.
-        low, high: its ends.
         categories: their names; empty on an axis of numbers.
     """
 
@@ -97,8 +93,6 @@ class Panel(NamedTuple):
     Attributes:
         name: its heading; empty in a chart of one panel.
         x, y: the axes; an axis y of categories goes down.
-        series: in the order of drawing.
-        width: of the whole picture, in pixels.
         height: of the area between the axes, in pixels.
         without_value: the name of what has no value on `y`, for example "no fit".
     """
@@ -124,9 +118,7 @@ class Chart:
 
     Attributes:
         name: its id in a page.
-        title: what it shows, in a few words.
         text: the origin of the numbers and how to read the marks.
-        panels: from left to right.
     """
 
     name: str

@@ -17,10 +17,7 @@ _WIDTH, _HEIGHT, _MARGIN = 420, 224, 1.06
 
 
 def engines_chart(summary: StudySummary) -> Chart | None:
-    """A dot per configuration that was measured, on the line where the forecast was exact; None without any.
-
-    The shaded area is the widest of the forecasts' intervals of error.
-    """
+    """A dot per configuration that was measured, on the line where the forecast was exact; None without any."""
     record = summary.engine_measurements
     if record is None or not record.n_measured:
         return None

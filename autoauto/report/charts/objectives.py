@@ -1,7 +1,4 @@
-"""Two objectives, latency against throughput where a study has not two, `objectives_chart`.
-
-A dot per configuration that runs, a line per bound of a constraint.
-"""
+"""Two objectives, latency against throughput where a study has not two, `objectives_chart`."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ class _Measure(NamedTuple):
     """An objective along an axis.
 
     Attributes:
-        objective: the objective.
         position: of its value among those that a trial of the study has.
         unit: of the axis, for a title.
         unit_size: the axis' unit in that of the objective.
@@ -52,7 +48,6 @@ class _Measure(NamedTuple):
         return (self.of(trial) or 0.0) / self.unit_size
 
     def text(self, trial: Trial) -> str:
-        """The value of a trial with its unit."""
         value = self.of(trial) or 0.0
         if self.objective.is_throughput:
             return f"{format_number(value)} {trial.unit}"
@@ -68,7 +63,6 @@ class _Measures(NamedTuple):
     up: _Measure
 
     def mark(self, trial: Trial) -> Mark:
-        """The dot of a trial."""
         texts = f"batch {trial.knobs.batch_size}, {self.across.text(trial)}, {self.up.text(trial)}"
         return Mark(self.across.on_axis(trial), self.up.on_axis(trial), f"trial {trial.number}: {texts}")
 
@@ -106,7 +100,9 @@ def objectives_chart(summary: StudySummary) -> Chart | None:
     y, y_bounds = _axis(summary, up, running)
     lines = [_limit(Mark(bound, y.low), Mark(bound, y.high)) for bound in x_bounds]
     lines += [_limit(Mark(x.low, bound), Mark(x.high, bound)) for bound in y_bounds]
-    front = _front(summary, measures)
+    front = []
+    if {across.objective, up.objective} == {*objective_tuple(summary.objectives)}:
+        front.append(Series("", "front", Shape.LINE, tuple(map(measures.mark, summary.front))))
     best = best_ring(summary, measures.mark)
     series = (*lines, *front, *trial_series(running, measures.mark), *best)
 
@@ -140,10 +136,3 @@ def _axis(summary: StudySummary, measure: _Measure, running: Sequence[Trial]) ->
 
 def _limit(*ends: Mark) -> Series:
     return Series("", "limit", Shape.LINE, ends)
-
-
-def _front(summary: StudySummary, measures: _Measures) -> list[Series]:
-    """A line through the Pareto front of these two objectives."""
-    if {each.objective for each in measures} != {*objective_tuple(summary.objectives)}:
-        return []
-    return [Series("", "front", Shape.LINE, tuple(map(measures.mark, summary.front)))]

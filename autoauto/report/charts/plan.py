@@ -1,8 +1,4 @@
-"""The charts of one plan: its timeline and its memory.
-
-A timeline, `timeline_chart`, has a row per device and a bar per action.
-Memory by stage against the limit: `memory_by_part` as numbers, `memory_chart` as bars stacked by category.
-"""
+"""The charts of one plan: its timeline, `timeline_chart`, and its memory by stage, `memory_chart`."""
 
 from __future__ import annotations
 
@@ -21,7 +17,6 @@ from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series
 from autoauto.report.reasons import part_names
 from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
 from autoauto.report.wording import duration, shows_stage, timeline_title
-from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import Mode
 from autoauto.space.trial import Trial
 
@@ -44,34 +39,33 @@ def timeline_chart(
     """A row of bars per device: actions, exchanges, the end of a step. A long timeline shows only both of its ends.
 
     Args:
-        timeline: the timeline.
         clock_hz: turns cycles into time; None shows cycles.
-        n_bars: the most bars.
         in_seconds: whether the numbers are made of seconds, so that no cycles stand beside the time.
         device: what a row is of.
     """
     rows = _rows(timeline)
     parts = {"": rows}
-    text = _period(timeline, clock_hz, in_seconds)
+    period = f"{timeline.period_cycles:,.0f} cycles"
+    if clock_hz is not None:
+        unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
+        time = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}"
+        period = time if in_seconds else f"{time}, {period}"
+    text = f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
     if len(rows) > n_bars:
-        parts = _ends(rows, n_bars // 2)
-        text += f"; {_shown(list(parts.values()), len(rows))}"
+        # The rows that start first, and those that stop last.
+        first = rows[np.argsort(rows[:, _START])[: n_bars // 2]]
+        parts = {"first": first, "last": rows[np.argsort(rows[:, _STOP])[-(n_bars // 2) :]]}
+        ranges = []
+        for part in parts.values():
+            numbers = part[part[:, _ACTIVITY] < CHECK, _MICRO_BATCH]
+            ranges.append(f"{numbers.min():,} to {numbers.max():,}")
+        text += f"; first and last {len(first):,} of {len(rows):,} bars, micro-batches {' and '.join(ranges)}"
     hover_hz = clock_hz if in_seconds else None
     panels = []
     for name, part in parts.items():
         panel = _panel(timeline, part, clock_hz, hover_hz, name, device)
         panels.append(panel._replace(width=_WIDTH // len(parts)))
     return Chart("timeline", "Timeline", text, tuple(panels))
-
-
-def _period(timeline: Timeline, clock_hz: float | None, in_seconds: bool) -> str:
-    """Order, micro-batches, origin and period of a timeline."""
-    period = f"{timeline.period_cycles:,.0f} cycles"
-    if clock_hz is not None:
-        unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
-        time = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}"
-        period = time if in_seconds else f"{time}, {period}"
-    return f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -98,21 +92,6 @@ def _rows(timeline: Timeline) -> IntArray:
     return every[every[:, _STOP] > every[:, _START]]
 
 
-def _ends(rows: IntArray, half: int) -> dict[str, IntArray]:
-    """The rows that start first, and those that stop last."""
-    return {
-        "first": rows[np.argsort(rows[:, _START])[:half]],
-        "last": rows[np.argsort(rows[:, _STOP])[-half:]],
-    }
-
-
-def _shown(parts: list[IntArray], n_rows: int) -> str:
-    """The number of bars that are shown, and the micro-batches in each part."""
-    numbers = [part[part[:, _ACTIVITY] < CHECK, _MICRO_BATCH] for part in parts]
-    ranges = " and ".join(f"{part.min():,} to {part.max():,}" for part in numbers)
-    return f"first and last {len(parts[0]):,} of {n_rows:,} bars, micro-batches {ranges}"
-
-
 def _panel(
     timeline: Timeline, rows: IntArray, clock_hz: float | None, hover_hz: float | None, name: str, called: str
 ) -> Panel:
@@ -137,7 +116,6 @@ def _panel(
 
 
 def _series(timeline: Timeline, rows: IntArray, per_tick: float, hover_hz: float | None) -> Iterator[Series]:
-    """Series of bars, one for every activity."""
     with_stage, per_cycle = shows_stage(timeline.schedule), timeline.ticks_per_cycle
     for number in np.unique(rows[:, _ACTIVITY]).tolist():
         activity, marks = ACTIVITIES[number], []
@@ -157,7 +135,6 @@ def _series(timeline: Timeline, rows: IntArray, per_tick: float, hover_hz: float
 
 
 REST = "other"
-_INFERENCE = Inference()
 _DIGITS = {MIB: 6, GIB: 3}
 """Of a limit in a picture."""
 N_CATEGORIES = 7
@@ -168,9 +145,7 @@ class StageMemory(NamedTuple):
     """The memory of a stage or phase.
 
     Attributes:
-        label: the stage or phase.
         memory_bytes: by category, the largest of the plan first, the smallest together as "other".
-        limit_bytes: the memory of its device.
         estimated_bytes: the sum over all categories by the estimate; None when there was none.
         planned_bytes: the limit that the plan was made for; None when there was no estimate.
     """
@@ -187,15 +162,18 @@ class StageMemory(NamedTuple):
         return sum(self.memory_bytes.values())
 
 
-def memory_by_part(
-    measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None, mode: Mode = _INFERENCE
-) -> list[StageMemory]:
+def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | None, mode: Mode) -> list[StageMemory]:
     """The memory of every stage or phase, by the same few categories; the mode names its layers."""
     if isinstance(measured, Plan) and isinstance(estimate, Plan):  # replicas with other plans, in the same order
         estimate = estimate.in_order_of(measured)
     parts: tuple[Stage | Phase, ...] = measured.parts
     estimated: tuple[Stage | Phase, ...] = () if estimate is None else estimate.parts
-    shown = _categories(parts)
+    sums: Counter[str] = Counter()
+    for part in parts:
+        sums.update(part.memory_bytes)
+    shown = [category for category, _ in sums.most_common()]  # the largest of all parts together first
+    if len(shown) > N_CATEGORIES + 1:
+        shown = shown[:N_CATEGORIES]
     rows = []
     for index, (name, part) in enumerate(zip(part_names(measured), parts, strict=True)):
         memory_bytes = {category: part.memory_bytes.get(category, 0) for category in shown}
@@ -208,15 +186,6 @@ def memory_by_part(
             estimated_bytes, planned_bytes = estimated[index].total_bytes, estimated[index].limit_bytes
         rows.append(StageMemory(label, memory_bytes, part.limit_bytes, estimated_bytes, planned_bytes))
     return rows
-
-
-def _categories(parts: Sequence[Stage | Phase]) -> list[str]:
-    """The categories that are shown: the largest of all parts together, the largest first."""
-    sums: Counter[str] = Counter()
-    for part in parts:
-        sums.update(part.memory_bytes)
-    largest = [category for category, _ in sums.most_common()]
-    return largest if len(largest) <= N_CATEGORIES + 1 else largest[:N_CATEGORIES]
 
 
 def memory_chart(finalist: Trial, origin: str) -> Chart:

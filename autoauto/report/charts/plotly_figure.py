@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from autoauto.report.charts.chart import HOLLOW, RING, Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.svg import STYLE
 
 _INK, _GRID, _CLEAR = "#76818d", "rgba(128, 140, 150, 0.25)", "rgba(0, 0, 0, 0)"
-_ON_BAR = "#14222c"
 _GAP = 0.03
 """Between panels, as a share of the figure's width."""
 _MIN_DOTS = 5
@@ -32,12 +31,7 @@ _VARIABLES = {"limit": "s5", "planned": "s5", "heat": "accent"}
 
 
 def plotly_figure(chart: Chart, n_dots: int) -> dict[str, Any]:
-    """A chart as the JSON values of a figure; what is shown at a mark when a pointer is on it is the same as in SVG.
-
-    Args:
-        chart: the chart.
-        n_dots: about how many dots are drawn at most, evenly from all series.
-    """
+    """A chart as JSON values of a figure, with about `n_dots` dots at most; hovers are those of the SVG."""
     n_series = sum(map(_has_dots, chart.series))
     n_each = max(_MIN_DOTS, n_dots // max(n_series, 1))
     in_legend: set[tuple[str, str]] = set()
@@ -164,7 +158,6 @@ def _palette() -> Mapping[str, str]:
 
 
 def _colour(style: str) -> str:
-    """The colour of a style."""
     if style in _COLOURS:
         return _COLOURS[style]
     return _palette()[_VARIABLES.get(style, style.removeprefix("s-").removeprefix("do-"))]
@@ -193,7 +186,7 @@ def _bars(series: Series, panel: Panel) -> list[dict[str, Any]]:
     if any(mark.text for mark in marks):
         bars["text"] = [mark.text.replace("\n", "<br>") for mark in marks]
         bars |= {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
-        bars["insidetextfont"] = {"color": _ON_BAR if is_solid else _INK}
+        bars["insidetextfont"] = {"color": "#14222c" if is_solid else _INK}
     return [bars]
 
 
@@ -250,10 +243,6 @@ def _dots(series: Series, panel: Panel, mode: str = "markers") -> list[dict[str,
     return [dots, {**crosses, "mode": "markers", "marker": cross}]
 
 
-def _joined(series: Series, panel: Panel) -> list[dict[str, Any]]:
-    return _dots(series, panel, "lines+markers")
-
-
 def _line(series: Series, panel: Panel) -> list[dict[str, Any]]:
     return [{**_scatter(series.marks), "mode": "lines", "line": {"color": _colour(series.style), "width": 1}}]
 
@@ -280,7 +269,7 @@ _TRACES: Mapping[Shape, Callable[[Series, Panel], list[dict[str, Any]]]] = {
     Shape.TICK: _ticks,
     Shape.LABEL: _labels,
     Shape.DOT: _dots,
-    Shape.JOINED: _joined,
+    Shape.JOINED: partial(_dots, mode="lines+markers"),
     Shape.LINE: _line,
     Shape.AREA: _area,
 }

@@ -43,7 +43,11 @@ def rates_chart(curves: RateCurves | None) -> Chart | None:
 def _panel(curves: RateCurves, name: str, bounds: list[RateBound]) -> Panel:
     names = {f"{name}_p50_s", f"{name}_p99_s"} | {bound.name for bound in bounds}
     drawn = [each for each in sorted(names) if all(each in line.values for line in curves.lines)]
-    longest_s = [bound.limit_s for bound in bounds] + [_most(line, drawn) for line in curves.lines]
+    longest_s = [bound.limit_s for bound in bounds]
+    for line in curves.lines:
+        columns = [line.values[each] for each in drawn]
+        within = [column[: line.beyond] or column[:1] for column in columns]  # which keep the bounds
+        longest_s.append(min(max(map(max, columns)), _FARTHEST * max(map(max, within))))
     most_s = max(longest_s)
     unit_s, unit = time_unit(most_s)
     across = Axis("requests/s", 0.0, _MARGIN * max(line.requests_per_s[-1] for line in curves.lines))
@@ -56,19 +60,15 @@ def _panel(curves: RateCurves, name: str, bounds: list[RateBound]) -> Panel:
         ends = Mark(0.0, bound.limit_s / unit_s), Mark(across.high, bound.limit_s / unit_s)
         series.append(Series("", "limit", Shape.LINE, ends))
     ringed = bounds[0].name if bounds else f"{name}_p99_s"
-    rings: list[Mark] = []
+    rings: list[Mark] = []  # around the highest rates that replicas serve, where they are known
     for line in curves.lines:
-        rings += _ring(line, ringed, unit_s)
+        if line.highest is not None and ringed in line.values:
+            time_s = line.values[ringed][line.requests_per_s.index(line.highest)]
+            hover = f"{counted(line.n_replicas, 'replica')}: up to {line.highest:,.4g} requests/s, {TIMES[ringed]} "
+            rings.append(Mark(line.highest, time_s / unit_s, hover + time_text(time_s)))
     series.append(Series("", RING, Shape.DOT, tuple(rings)))
     has_crosses = any(mark.y is None for each in series for mark in each.marks)
     return Panel(_PANELS[name], across, up, tuple(series), _WIDTH, _HEIGHT, "grows" if has_crosses else "")
-
-
-def _most(line: RateLine, names: list[str]) -> float:
-    """The longest time of a line, but no more than `_FARTHEST` times what keeps the bounds."""
-    columns = [line.values[name] for name in names]
-    within = [column[: line.beyond] or column[:1] for column in columns]
-    return min(max(map(max, columns)), _FARTHEST * max(map(max, within)))
 
 
 def _line(line: RateLine, name: str, style: str, most_s: float, unit_s: float) -> Series:
@@ -86,22 +86,9 @@ def _line(line: RateLine, name: str, style: str, most_s: float, unit_s: float) -
             marks.append(Mark(rate, time_s / unit_s, hover + time_text(time_s)))
             before = (rate, time_s)
         elif before is not None:
-            crossing = _crossing(before, (rate, time_s), most_s)
+            # The rate at which the straight line from the last point reaches the edge.
+            last_rate, last_s = before
+            crossing = last_rate + (rate - last_rate) * (most_s - last_s) / (time_s - last_s)
             marks.append(Mark(crossing, most_s / unit_s, f"{hover}{time_text(time_s)}"))
             before = None
     return Series(replicas, style, Shape.JOINED, tuple(marks))
-
-
-def _crossing(before: tuple[float, float], after: tuple[float, float], time_s: float) -> float:
-    """The rate at which the straight line through two points reaches a time."""
-    (rate, first_s), (next_rate, next_s) = before, after
-    return rate + (next_rate - rate) * (time_s - first_s) / (next_s - first_s)
-
-
-def _ring(line: RateLine, name: str, unit_s: float) -> list[Mark]:
-    """Around the highest rate that some replicas serve; none where that is not known."""
-    if line.highest is None or name not in line.values:
-        return []
-    time_s = line.values[name][line.requests_per_s.index(line.highest)]
-    hover = f"{counted(line.n_replicas, 'replica')}: up to {line.highest:,.4g} requests/s, {TIMES[name]} "
-    return [Mark(line.highest, time_s / unit_s, hover + time_text(time_s))]

@@ -1,11 +1,4 @@
-"""The charts of a study, `study_charts`: the same in its page and in the dashboard.
-
-Throughput over batch size, `batches_chart`, has a panel per n_ipu with a line per cell; `parity_chart` shows estimated
-against measured throughput.
-
-The best throughput of every n_ipu and memory proportion, on GPUs of every n_ipu and group: `heat_map` as a grid,
-`heat_map_chart` as a chart.
-"""
+"""The charts of a study, `study_charts`: the same in its page and in the dashboard."""
 
 from __future__ import annotations
 
@@ -78,12 +71,14 @@ def _grid(summary: StudySummary, names: list[str]) -> HeatMap:
     across = _across(summary)
 
     def key_of(knobs: Knobs) -> tuple[str, float]:
-        return _row_name(knobs, names), flat_value(knobs, across)
+        row = f"{knobs.n_ipu} {label(knobs, names)}" if names else str(knobs.n_ipu)
+        return row, flat_value(knobs, across)
 
     best: dict[tuple[str, float], Trial | None] = {}
     for cell in sorted(summary.cells, key=lambda cell: cell.knobs.n_ipu):
         key = key_of(cell.knobs)
-        best[key] = _better(summary, best.get(key), cell.best)
+        both = [trial for trial in (best.get(key), cell.best) if trial is not None]
+        best[key] = max(both, key=summary.worth, default=None)
     notes = {}
     for key, trial in best.items():
         if trial is None:
@@ -109,19 +104,11 @@ def _note(summary: StudySummary, trials: list[Trial], uses: list[Alternative]) -
     return "none fits" if tried <= smallest else f"batch {tried}\ndoes not fit"
 
 
-def _row_name(knobs: Knobs, names: list[str]) -> str:
-    return f"{knobs.n_ipu} {label(knobs, names)}" if names else str(knobs.n_ipu)
-
-
-def _better(summary: StudySummary, first: Trial | None, second: Trial | None) -> Trial | None:
-    both = [trial for trial in (first, second) if trial is not None]
-    return max(both, key=summary.worth, default=None)
-
-
 def heat_map_chart(summary: StudySummary) -> Chart:
     """A grid of cells with throughput and batch size; a stronger colour is faster."""
     grid, across = heat_map(summary), _across(summary)
     worths = [summary.worth(best) for best in grid.best.values() if best]
+    slowest, fastest = min(worths, default=0.0), max(worths, default=0.0)
     full: list[Mark] = []
     empty: list[Mark] = []
     frames: list[Series] = []
@@ -131,7 +118,8 @@ def heat_map_chart(summary: StudySummary) -> Chart:
             if trial is None:
                 empty.append(Mark(x, y, "", grid.notes.get((row, column), "not tried"), x + 1))
                 continue
-            cell = _cell(trial, across, (x, y), _opacity(summary.worth(trial), worths))
+            opacity = 0.1 + 0.5 * (summary.worth(trial) - slowest) / ((fastest - slowest) or 1.0)
+            cell = _cell(trial, across, (x, y), opacity)
             full.append(cell)
             if summary.winner is not None and trial.number == summary.winner.number:
                 frames.append(Series("", RING, Shape.CELL, (Mark(x, y, cell.hover, "", x + 1),)))
@@ -176,12 +164,6 @@ def _speed(trial: Trial) -> str:
     return f"{speed_text(Interval(trial.samples_per_s, None), trial.unit)} {trial.unit}"
 
 
-def _opacity(worth: float, worths: list[float]) -> float:
-    """The opacity of a cell, from 0.1 for the slowest to 0.6 for the fastest."""
-    spread = max(worths) - min(worths)
-    return 0.1 + 0.5 * (worth - min(worths)) / (spread or 1.0)
-
-
 _WIDTHS = {1: 420, 2: 520}
 """Width of a panel by the number of panels; with three and more each has 360."""
 
@@ -205,7 +187,9 @@ def parity_chart(summary: StudySummary) -> Chart:
     """A dot per configuration, on the diagonal where the estimate is exact; 5 % to either side are shaded."""
     trials, origin = compared_trials(summary), origin_of(summary)
     speeds = [trial.samples_per_s for trial in trials] + [trial.estimated_samples_per_s for trial in trials]
-    low, high = _range(speeds)
+    low, high = min(speeds, default=0.0), max(speeds, default=1.0)
+    margin = max(0.08 * (high - low), 0.06 * high)  # for the shaded 5 % around all values
+    low, high = max(0.0, low - margin), high + margin
     # From the lower left corner along the lower edge of the area to the upper right corner, and back along its upper.
     corners = [(low, low), (low * 1.05, low), (high, high / 1.05), (high, high), (high * 0.95, high), (low, low / 0.95)]
     series = (
@@ -219,13 +203,6 @@ def parity_chart(summary: StudySummary) -> Chart:
     return Chart("parity", f"Estimated against {origin}", text, (Panel("", across, up, series, _WIDTH, _HEIGHT),))
 
 
-def _range(speeds: Sequence[float]) -> tuple[float, float]:
-    """The ends of both axes, with a margin around all values for the shaded 5 %."""
-    low, high = min(speeds, default=0.0), max(speeds, default=1.0)
-    margin = max(0.08 * (high - low), 0.06 * high)
-    return max(0.0, low - margin), high + margin
-
-
 def _dot(trial: Trial, origin: Origin) -> Mark:
     estimated = format_number(trial.estimated_samples_per_s)
     speeds = f"estimated {estimated}, {origin} {format_number(trial.samples_per_s)} {trial.unit}"
@@ -233,10 +210,7 @@ def _dot(trial: Trial, origin: Origin) -> Mark:
 
 
 def batches_chart(summary: StudySummary) -> Chart:
-    """Throughput over batch size, a panel for every n_ipu and a colour for every cell's other knobs.
-
-    Dots are measured; crosses below the axis do not fit.
-    """
+    """Throughput over batch size, a panel for every n_ipu and a colour for every cell's other knobs."""
     names = [name for name in varying_knobs(summary) if name != "n_ipu"]
     labels = [label(cell.knobs, names) for cell in summary.cells]
     styles = _styles(summary, labels)
@@ -255,12 +229,13 @@ def batches_chart(summary: StudySummary) -> Chart:
     across, up = _axes(summary, [mark for marks in estimates.values() for mark in marks])
     width = _WIDTHS.get(len(lines), 360)
     called = words_of(cell.knobs for cell in summary.cells).name("n_ipu")
-    panels = []
+    panels, winner = [], summary.winner
     for n_ipu, some in sorted(lines.items()):
         # Grey lines are drawn first, so that they hide no colour.
         drawn = sorted(some, key=lambda series: (series.style != OTHER, series.style))
-        series_of_panel = (*drawn, *_ring(summary, n_ipu))
-        panels.append(Panel(f"{called} {n_ipu}", across, up, series_of_panel, width, _HEIGHT, "no fit"))
+        if winner is not None and winner.knobs.n_ipu == n_ipu:
+            drawn.append(Series("best configuration", RING, Shape.DOT, (_mark(winner),)))
+        panels.append(Panel(f"{called} {n_ipu}", across, up, tuple(drawn), width, _HEIGHT, "no fit"))
     crosses = "crosses do not fit"
     if any(trial.ended_early for trial in summary.trials):
         crosses += " or ended early, as slower than the best"
@@ -303,13 +278,6 @@ def _axes(summary: StudySummary, estimates: list[Mark]) -> tuple[Axis, Axis]:
     return across, Axis(f"{_unit(summary)}, {trials_origin(summary)}", max(0.0, low - margin), high + margin)
 
 
-def _ring(summary: StudySummary, n_ipu: int) -> list[Series]:
-    winner = summary.winner
-    if winner is None or winner.knobs.n_ipu != n_ipu:
-        return []
-    return [Series("best configuration", RING, Shape.DOT, (_mark(winner),))]
-
-
 def _mark(trial: Trial) -> Mark:
     size = trial.knobs.batch_size
     if trial.ended_early:
@@ -323,11 +291,6 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
     """Timeline and memory of the winner, heat map, parity of what was measured, speeds, throughput over sizes.
 
     A chart with a single point, which compares nothing, is left out.
-
-    Args:
-        summary: the study.
-        timeline: the winner's; None for phases, and when nothing fits.
-        n_bars: the most bars of the timeline.
     """
     charts: list[Chart | None] = []
     winner = summary.winner

@@ -32,11 +32,7 @@ class Scale(NamedTuple):
         return self.start + (value - self.low) / (self.high - self.low) * (self.stop - self.start)
 
     def ticks(self, n: int) -> list[float]:
-        """At most `n` + 1 round values on the scale.
-
-        >>> Scale(0, 9.3, 0, 100).ticks(5)
-        [0.0, 2.0, 4.0, 6.0, 8.0]
-        """
+        """At most `n` + 1 round values on the scale."""
         step = round_step((self.high - self.low) / n)
         first = -int(-self.low // step)  # low / step, rounded up
         last = int(self.high / step + 1e-9)  # rounded down, but not below a multiple that is met
@@ -44,11 +40,7 @@ class Scale(NamedTuple):
 
 
 def round_step(minimum: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is at least `minimum`.
-
-    >>> round_step(1.86), round_step(300)
-    (2.0, 500.0)
-    """
+    """The smallest of 1, 2 and 5 times a power of ten that is at least `minimum`."""
     power = 10.0 ** floor(log10(minimum))
     return next(lead * power for lead in (1.0, 2.0, 5.0, 10.0) if lead * power >= minimum * (1 - 1e-9))
 
@@ -135,7 +127,6 @@ def panel_svg(chart: Chart, index: int) -> str:
 
 
 def _bottom_axis(panel: Panel, frame: _Frame) -> str:
-    """Numbers or categories below the panel, grid lines up to its top, and a title."""
     scale, y = frame.x, frame.bottom
     parts: list[str] = []
     if panel.x.categories:
@@ -153,7 +144,6 @@ def _bottom_axis(panel: Panel, frame: _Frame) -> str:
 
 
 def _left_axis(panel: Panel, frame: _Frame) -> str:
-    """Categories or numbers left of the panel, and a title."""
     scale, x = frame.y, frame.x.start
     parts: list[str] = []
     if panel.y.categories:
@@ -177,7 +167,6 @@ def _left_axis(panel: Panel, frame: _Frame) -> str:
 
 
 def _ticks_above(panel: Panel, frame: _Frame) -> str:
-    """The texts of ticks, a line for every series."""
     parts: list[str] = []
     y = 12
     for texts in map(_texts_above, panel.series):
@@ -192,17 +181,14 @@ def _tooltip(mark: Mark) -> str:
     return tag("title", words(mark.hover)) if mark.hover else ""
 
 
-def _opacity(mark: Mark) -> str | None:
-    return None if mark.opacity == 1 else f"{mark.opacity:.2g}".lstrip("0")
-
-
 def _rectangle(mark: Mark, frame: _Frame, gap: float, inset: float = 0.0, rx: int | None = None) -> str:
     """The part of the row from `x` to `stop`; `gap` is the share of the row that is left free above and below."""
     assert mark.y is not None
     x, stop = frame.x.pixel(mark.x) + inset, frame.x.pixel(mark.stop) - inset
     y, height = frame.y.pixel(mark.y + gap) + inset, frame.row * (1 - 2 * gap) - 2 * inset
     box = {"x": x, "y": y, "width": max(stop - x, 0.3), "height": height, "rx": rx}
-    return tag("rect", _tooltip(mark), **box, opacity=_opacity(mark))
+    opacity = None if mark.opacity == 1 else f"{mark.opacity:.2g}".lstrip("0")
+    return tag("rect", _tooltip(mark), **box, opacity=opacity)
 
 
 def _bars(series: Series, frame: _Frame) -> Iterator[str]:
@@ -220,7 +206,6 @@ def _bars(series: Series, frame: _Frame) -> Iterator[str]:
 
 
 def _middle(mark: Mark, frame: _Frame) -> tuple[float, float]:
-    """The pixel in the middle of a bar or cell."""
     assert mark.y is not None
     return frame.x.pixel((mark.x + mark.stop) / 2), frame.y.pixel(mark.y + 0.5)
 

@@ -15,7 +15,7 @@ from autoauto.records.units import format_number
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.dots import best_ring, trial_series
 from autoauto.report.wording import configuration, trials_origin
-from autoauto.space.study_summary import StudySummary, UsersPoint
+from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Trial
 
 _WIDTH, _HEIGHT, _MARGIN = 420, 234, 1.06
@@ -31,10 +31,14 @@ def users_chart(summary: StudySummary) -> Chart | None:
         return None
     origin = trials_origin(summary)
     text = f"Dots are {origin}; the ring is the best configuration"
-    front = tuple(map(_point, summary.users_front))
+    front = []
+    for point in summary.users_front:
+        speeds = f"{format_number(point.of_gpu)} tokens/s a GPU, {format_number(point.of_user)} a user"
+        hover = f"{configuration(point.knobs)}; {speeds}"
+        front.append(Mark(point.of_user, point.of_gpu, hover))
     series = []
     if front:
-        series.append(Series("", "front", Shape.LINE, front))
+        series.append(Series("", "front", Shape.LINE, tuple(front)))
         text += f"; the line joins the {len(front):,} configurations of the space that none beats in both"
     series += trial_series(running, _mark)
     marks = [*front, *map(_mark, running)]
@@ -42,12 +46,6 @@ def users_chart(summary: StudySummary) -> Chart | None:
     up = Axis(f"tokens/s a GPU, {origin}", 0.0, _MARGIN * max(mark.y or 0.0 for mark in marks))
     panel = Panel("", across, up, (*series, *best_ring(summary, _mark)), _WIDTH, _HEIGHT)
     return Chart("users", "Throughput a GPU against speed for a user", f"{text}.", (panel,))
-
-
-def _point(point: UsersPoint) -> Mark:
-    speeds = f"{format_number(point.of_gpu)} tokens/s a GPU, {format_number(point.of_user)} a user"
-    hover = f"{configuration(point.knobs)}; {speeds}"
-    return Mark(point.of_user, point.of_gpu, hover)
 
 
 def _mark(trial: Trial) -> Mark:

@@ -15,15 +15,7 @@ from autoauto.space.trial import Trial
 
 
 class ClusterAnswer(NamedTuple):
-    """The answer of a search on one cluster.
-
-    Attributes:
-        cluster: its name.
-        best: with its plan; None where nothing fits and meets the bounds.
-        origin: of its numbers.
-        study_name: of the search, which `explain` explains.
-        reason: why there is none.
-    """
+    """The answer of a search on one cluster, or the reason why nothing fits and meets the bounds."""
 
     cluster: str
     best: Trial | None
@@ -78,7 +70,13 @@ def clusters_table(answers: Sequence[ClusterAnswer], objective: Objective) -> Ta
     rows: list[tuple[Value, ...]] = []
     for answer in answers:
         values = (None,) * (len(columns) - 2) if answer.best is None else _values(answer.best)
-        rows.append((answer.cluster, _name(answer.best), *values))
+        name = "none"
+        if answer.best is not None:
+            name = configuration(answer.best.knobs)
+            if has_groups(answer.best.knobs):  # in two lines, the second of which has the group of GPUs
+                engine, _, groups = serving_text(answer.best.knobs).partition(" TP")
+                name = f"{engine}\nTP{groups}"
+        rows.append((answer.cluster, name, *values))
     hidden = [column.words for index, column in enumerate(columns) if not any(row[index] for row in rows)]
     by: str = objective
     if _is_by_price(answers, objective):
@@ -90,18 +88,7 @@ def clusters_table(answers: Sequence[ClusterAnswer], objective: Objective) -> Ta
     return Table(f"Clusters by {by}, {origins}", columns, tuple(rows), "\n".join(reasons)).without(*hidden)
 
 
-def _name(best: Trial | None) -> str:
-    """A configuration in words; of engines in two lines, the second of which has the group of GPUs."""
-    if best is None:
-        return "none"
-    if not has_groups(best.knobs):
-        return configuration(best.knobs)
-    engine, _, groups = serving_text(best.knobs).partition(" TP")
-    return f"{engine}\nTP{groups}"
-
-
 def _values(best: Trial) -> tuple[Value, ...]:
-    """Speed, latencies and costs of a configuration, a value for every column after the first two."""
     tokens, derived = best.tokens, best.result.derived
     interval = None
     if tokens.tokens_per_s_ends is not None:

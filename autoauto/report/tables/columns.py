@@ -1,7 +1,4 @@
-"""Tables whose columns know their values, `table_of`, and columns that several tables of configurations have.
-
-`knob_columns` say which configuration a row is of, `objective_columns` have the values of further objectives.
-"""
+"""Tables whose columns know their values, `table_of`, and columns that several tables of configurations have."""
 
 from __future__ import annotations
 
@@ -46,7 +43,6 @@ def knob_columns(
     """The knobs of a row.
 
     Args:
-        names: the knobs that have a column each.
         configurations: of all rows; their target names the knobs.
         others: further knobs, which share one column as words; a row names those that have an effect in it.
     """
@@ -70,13 +66,7 @@ def _words(names: Collection[str], subject: Trial | Cell) -> Value:
 def objective_columns(
     objectives: Objectives, configurations: Collection[Knobs], besides: Collection[str] = ("samples_per_s", "latency_s")
 ) -> Iterator[RowColumn[Trial]]:
-    """A column for every objective, headed by its unit.
-
-    Args:
-        objectives: of the study.
-        configurations: of all rows.
-        besides: the numbers of a trial that the table shows anyway, whose objectives have no column.
-    """
+    """A column for every objective whose number is not shown anyway (`besides`), headed by its unit."""
 
     def value_at(index: int, trial: Trial) -> Value:
         return value_text(shown_values(objectives, trial)[index])

@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from statistics import fmean
 from typing import NamedTuple, TypedDict
 
-from autoauto.records.plans.plan import Plan, Stage
+from autoauto.records.plans.plan import Plan
 from autoauto.records.plans.timeline import Run, Timeline
 from autoauto.records.target import Origin
 from autoauto.report.style import difference_percent, format_value
@@ -41,20 +40,17 @@ class CompareRow(TypedDict):
 
 
 def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds) -> list[CompareRow]:
-    """One row per quantity, named by its field: first those of every stage, then those of the whole plan.
-
-    Args:
-        estimated: the plan with estimated costs.
-        simulated: the timeline of the estimated plan.
-        run: the same plan, measured.
-        speeds: the throughput by estimate, simulation and measurement.
-    """
+    """One row per quantity, named by its field: first those of every stage, then those of the whole plan."""
     assert estimated.partition == run.plan.partition
     measured = run.timelines[0]
     rows = []
-    for index, stages in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
-        for quantity, *values in _stage_values(*stages):
-            rows.append(_row(index, quantity, values[0], None, values[1]))
+    for index, (planned, ran) in enumerate(zip(estimated.stages, run.plan.stages, strict=True)):
+        for quantity in ("forward_cycles", "backward_cycles", "receive_cycles", "send_cycles"):
+            rows.append(_row(index, quantity, getattr(planned, quantity), None, getattr(ran, quantity)))
+        for category in dict.fromkeys((*planned.memory_bytes, *ran.memory_bytes)):
+            n_bytes, n_measured_bytes = planned.memory_bytes.get(category, 0), ran.memory_bytes.get(category, 0)
+            rows.append(_row(index, f"memory_bytes.{category}", n_bytes, None, n_measured_bytes))
+        rows.append(_row(index, "total_bytes", planned.total_bytes, None, ran.total_bytes))
         busy = (stage_busy_fraction(timeline, index) for timeline in (simulated, measured))
         rows.append(_row(index, "busy_fraction", None, *busy))
     for quantity in ("compute_cycles", "transfer_cycles"):
@@ -68,16 +64,6 @@ def compare_rows(estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds)
     rows.append(_row(None, "latency_cycles", None, simulated.latency_cycles, run.latency_cycles))
     rows.append(_row(None, "samples_per_s", *speeds))
     return rows
-
-
-def _stage_values(estimated: Stage, measured: Stage) -> Iterator[tuple[str, int, int]]:
-    """Every quantity of a stage with its estimated and its measured value."""
-    for quantity in ("forward_cycles", "backward_cycles", "receive_cycles", "send_cycles"):
-        yield quantity, getattr(estimated, quantity), getattr(measured, quantity)
-    for category in dict.fromkeys((*estimated.memory_bytes, *measured.memory_bytes)):
-        n_bytes, n_measured_bytes = estimated.memory_bytes.get(category, 0), measured.memory_bytes.get(category, 0)
-        yield f"memory_bytes.{category}", n_bytes, n_measured_bytes
-    yield "total_bytes", estimated.total_bytes, measured.total_bytes
 
 
 def _row(
@@ -108,13 +94,7 @@ def stage_busy_fraction(timeline: Timeline, stage: int) -> float:
 def compare_table(
     estimated: Plan, simulated: Timeline, run: Run, speeds: Speeds, origin: Origin, clock_hz: float | None = None
 ) -> Table:
-    """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0.
-
-    Args:
-        estimated, simulated, run, speeds: as for `compare_rows`.
-        origin: of the measured numbers.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """The rows of `compare_rows` as a table, without those in which estimate and measurement are 0."""
     columns = (
         Column("stage"),
         Column("quantity"),
@@ -130,19 +110,23 @@ def compare_table(
         stage = "plan" if row["stage"] is None else str(row["stage"])
         name = _quantity_name(row["quantity"], clock_hz)
         values = (row["estimated"], row["simulated"], row["measured"])
-        texts = [_written(row["quantity"], value, clock_hz) for value in values]
+        texts = []
+        for value in values:  # by the unit of the quantity, or cycles as time
+            if value is None:
+                texts.append("")
+            elif clock_hz is None or not row["quantity"].endswith("_cycles"):
+                texts.append(format_value(row["quantity"], value))
+            else:
+                texts.append(duration(value, clock_hz))
         rows.append((stage, name, *texts, row["difference_percent"]))
     title = f"{Origin.ESTIMATED.capitalize()}, {Origin.SIMULATED} and {origin}"
-    caption = "; ".join(filter(None, [_whose(run.plan), _disturbance(run)]))
-    return Table(title, columns, tuple(rows), caption, grouped=True)
-
-
-def _whose(plan: Plan) -> str:
-    """Which replicas the rows are of, where they have different plans."""
-    if not plan.other_plans:
-        return ""
-    replicas = ", ".join(map(str, plan.replica_numbers[0]))
-    return f"of replica {replicas}, the slowest; samples_per_s are those of all replicas"
+    remarks = []
+    if run.plan.other_plans:
+        replicas = ", ".join(map(str, run.plan.replica_numbers[0]))
+        remarks.append(f"of replica {replicas}, the slowest; samples_per_s are those of all replicas")
+    if disturbance := _disturbance(run):
+        remarks.append(disturbance)
+    return Table(title, columns, tuple(rows), "; ".join(remarks), grouped=True)
 
 
 def _quantity_name(quantity: str, clock_hz: float | None) -> str:
@@ -157,24 +141,8 @@ def _quantity_name(quantity: str, clock_hz: float | None) -> str:
     return quantity if clock_hz is None else quantity.removesuffix("_cycles")
 
 
-def _written(quantity: str, value: float | None, clock_hz: float | None) -> str:
-    """A value by the unit of its quantity, or cycles as time; empty where there is none."""
-    if value is None:
-        return ""
-    if clock_hz is None or not quantity.endswith("_cycles"):
-        return format_value(quantity, value)
-    return duration(value, clock_hz)
-
-
 def run_table(run: Run, origin: Origin) -> Table:
-    """One row per device of every pipeline: the shares of its time in which it computed, moved tensors, and waited.
-
-    Devices have a column where several run one stage.
-
-    Args:
-        run: the measured run.
-        origin: of its numbers.
-    """
+    """One row per device of every pipeline: the shares of its time in which it computed, moved tensors, and waited."""
     columns = (
         Column("pipeline"),
         Column("stage"),

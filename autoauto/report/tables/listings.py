@@ -1,7 +1,4 @@
-"""Tables of inputs and of studies.
-
-`studies_table` of a database, `models_table` and `clusters_table` of what is built in, `profile_table` of layers.
-"""
+"""Tables of inputs and of studies."""
 
 from __future__ import annotations
 
@@ -92,13 +89,10 @@ def _age(now: datetime, then: str) -> str:
     ('1 min ago', '3 d ago')
     """
     seconds = max(int((now - datetime.fromisoformat(then)).total_seconds()), 0)
-    for unit, length in _UNITS_S:
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds // length} {unit} ago"
     return f"{seconds} s ago"
-
-
-_UNITS_S = (("d", 86_400), ("h", 3_600), ("min", 60))
 
 
 def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters") -> Table:
@@ -115,7 +109,11 @@ def clusters_table(clusters: Iterable[Cluster], title: str = "Built-in clusters"
     rows: list[tuple[Value, ...]] = []
     for cluster in clusters:
         names = (cluster.name, cluster.target)
-        for devices, device_link in _kinds(cluster):
+        # Where the order of unlike devices is given, all of them are one kind.
+        kinds = [(cluster, cluster.receive_links[1] if len(cluster) > 1 else None)]
+        if cluster.kinds:
+            kinds = [(alone, kind.device_link) for alone, kind in zip(cluster.by_kind, cluster.kinds, strict=True)]
+        for devices, device_link in kinds:
             first = devices.devices[0]
             rows.append(
                 (
@@ -144,26 +142,12 @@ def systems_table(rows: Iterable[Mapping[str, Any]]) -> Table:
     return Table("GPUs with measured kernels", columns, tuple(cells), caption)
 
 
-def _kinds(cluster: Cluster) -> list[tuple[Cluster, Link | None]]:
-    """The devices of every kind, with the link between devices; all of them where the order is given."""
-    if cluster.kinds:
-        return [(alone, kind.device_link) for alone, kind in zip(cluster.by_kind, cluster.kinds, strict=True)]
-    return [(cluster, cluster.receive_links[1] if len(cluster) > 1 else None)]
-
-
 def _link(link: Link) -> str:
     return f"{gbps(link.bytes_per_s):.1f} GiB/s\n+{link.idle_cycles:,} cycles"
 
 
 def profile_table(profile: ModelProfile, origin: Origin, top: int = 20, clock_hz: float | None = None) -> Table:
-    """One row per kind of layer, sorted by the cycles of all its layers together.
-
-    Args:
-        profile: the profile.
-        origin: of its numbers.
-        top: how many kinds to show.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """One row per kind of layer, sorted by the cycles of all its layers together."""
     from autoauto.report.wording import duration  # imports all that a report may say
 
     cycles = [layer.forward_cycles + layer.backward_cycles for layer in profile.layers]

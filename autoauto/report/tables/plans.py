@@ -1,9 +1,4 @@
-"""Tables of plans: `parts_tables`, `stages_table`, `plans_table`, `explanation_table`.
-
-Of a phased plan: `phases_table`, `buffers_table`.
-
-Tables with a row per device: where it stands, `placement_table`, and what it does, `timeline_table`.
-"""
+"""Tables of plans, of their stages and phases, and of devices."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ from dataclasses import replace
 
 from autoauto.records.errors import DoesNotFit
 from autoauto.records.hardware import MachineDevice, Period
-from autoauto.records.plans.phased import BufferRow, Phase, PhasedPlan, PhaseKind
+from autoauto.records.plans.phased import BufferRow, PhasedPlan, PhaseKind
 from autoauto.records.plans.plan import Explanation, Move, Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import CHECK
@@ -31,11 +26,8 @@ MAX_COLUMNS = 8
 def placement_table(plan: Plan, knobs: Knobs = _PLAIN) -> Table | None:
     """One row a machine, and in it the replica and the stage that each of its devices holds.
 
-    Replicas are counted in the order of their first devices.
-
-    Returns:
-        None where the stages say all, for one pipeline or single devices in one machine, and where the cluster is not
-        known.
+    Replicas are counted in the order of their first devices. None where the stages say all, for one pipeline or single
+    devices in one machine, and where the cluster is not known.
     """
     holders, n_replicas = _holders(plan), sum(len(each.placement) for each in plan.plans)
     is_one_machine = not any(device.machine for device in holders)
@@ -72,12 +64,7 @@ def _holders(plan: Plan) -> dict[MachineDevice, str]:
 
 
 def timeline_table(timeline: Timeline, stash_entries: Iterable[int]) -> Table:
-    """One row per device: its cycles by use and the most activations that it holds at once.
-
-    Args:
-        timeline: what to show.
-        stash_entries: the activations that the stash of every device has room for.
-    """
+    """One row per device: its cycles by use, the most activations that it holds at once, and those it has room for."""
     columns = (
         Column("device"),
         Column("busy\ncycles", "cycles"),
@@ -99,35 +86,27 @@ def timeline_table(timeline: Timeline, stash_entries: Iterable[int]) -> Table:
     for device, (busy, exchange, bubble, n_in_flight, n_entries) in enumerate(of_devices):
         share = bubble / (timeline.makespan_cycles or 1)
         rows.append((str(device), busy, exchange, bubble, share, n_in_flight, n_entries))
-    return Table(f"Devices, {timeline.origin}", columns, tuple(rows), _totals(timeline))
+    makespan = format_value("cycles", timeline.makespan_cycles)
+    ideal = format_value("cycles", timeline.ideal_cycles)
+    period = format_value("cycles", timeline.period_cycles)
+    checks = ", checks count as idle" if timeline.schedule.has(CHECK) else ""
+    caption = (
+        f"makespan: {makespan} cycles, ideal: {ideal}\n"
+        f"{step_parts_text(timeline)}"
+        f"steady period: {period} cycles a micro-batch\n"
+        f"bubble: {100 * timeline.bubble_fraction:.1f} % of all devices' time{checks}"
+    )
+    return Table(f"Devices, {timeline.origin}", columns, tuple(rows), caption)
 
 
 def step_parts_text(timeline: Timeline, clock_hz: float | None = None) -> str:
-    """The parts of a step of training in a line; empty where the end of the step is not known.
-
-    Args:
-        timeline: with the end of its step.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """The parts of a step of training in a line; empty where the end of the step is not known."""
     if timeline.step_end is None:
         return ""
     if clock_hz is not None:
         return f"step: {', '.join(f'{name} {duration(n, clock_hz)}' for name, n in timeline.step_parts.items())}\n"
     parts = (f"{name} {format_value('cycles', cycles)}" for name, cycles in timeline.step_parts.items())
     return f"step: {', '.join(parts)} cycles\n"
-
-
-def _totals(timeline: Timeline) -> str:
-    makespan = format_value("cycles", timeline.makespan_cycles)
-    ideal = format_value("cycles", timeline.ideal_cycles)
-    period = format_value("cycles", timeline.period_cycles)
-    checks = ", checks count as idle" if timeline.schedule.has(CHECK) else ""
-    return (
-        f"makespan: {makespan} cycles, ideal: {ideal}\n"
-        f"{step_parts_text(timeline)}"
-        f"steady period: {period} cycles a micro-batch\n"
-        f"bubble: {100 * timeline.bubble_fraction:.1f} % of all devices' time{checks}"
-    )
 
 
 _PERIODS = {
@@ -146,11 +125,7 @@ def parts_tables(
     clock_hz: float | None = None,
     knobs: Knobs = _PLAIN,
 ) -> list[Table]:
-    """The phases of a plan; or its stages, for every plan of its replicas, and which device holds which.
-
-    Args:
-        plan, names, origin, clock_hz, knobs: as for `stages_table`.
-    """
+    """The phases of a plan; or its stages, for every plan of its replicas, and which device holds which."""
     if isinstance(plan, PhasedPlan):
         return [phases_table(plan, origin)]
     tables = []
@@ -180,7 +155,6 @@ def stages_table(
     those of one device, divided by how many they are.
 
     Args:
-        plan: the plan.
         names: the name of every layer; None when they are not known.
         origin: of the numbers; None where it is not known.
         clock_hz: of the cycles, where time is shown instead.
@@ -200,16 +174,18 @@ def stages_table(
     )
     rows = []
     for index, stage in enumerate(plan.stages):
+        first, last = (names[stage.layers.start], names[stage.layers.stop - 1]) if names else ("", "")
         compute_mark = slowest if index in plan.compute_bottlenecks else ""
         transfer_mark = longest if index in plan.transfer_bottlenecks else ""
+        share = stage.total_bytes / max(stage.limit_bytes, 1)
         rows.append(
             (
                 _stage(plan, index),
                 mode.parts_of(stage.layers, n_layers),
-                _ends(stage, names),
+                TableCell(f"{first}\n{last}", Style.LAYER),
                 _cycles(stage, stage.compute_cycles, compute_mark, clock_hz),
                 _cycles(stage, stage.transfer_cycles, transfer_mark, clock_hz),
-                _memory(stage),
+                TableCell(f"{format_bytes(stage.total_bytes)}, {100 * share:.0f} %", share=share),
             )
         )
     caption = ""
@@ -221,7 +197,6 @@ def stages_table(
 
 
 def _of_cycles(head: str, clock_hz: float | None) -> Column:
-    """The column of numbers of cycles, which are shown as time where their clock is given."""
     return Column(f"{head}\ncycles" if clock_hz is None else head, "cycles")
 
 
@@ -252,12 +227,6 @@ def _stage(plan: Plan, index: int) -> str:
     return "\n".join(lines)
 
 
-def _ends(stage: Stage, names: Sequence[str] | None) -> Value:
-    if names is None:
-        return None
-    return TableCell(f"{names[stage.layers.start]}\n{names[stage.layers.stop - 1]}", Style.LAYER)
-
-
 def _cycles(stage: Stage, cycles: int, mark: str, clock_hz: float | None) -> Value:
     """Cycles of one device of a stage; with a mark they are emphasised, because they set the period."""
     value = _value(-(-cycles // stage.n_replicas), clock_hz)
@@ -267,22 +236,10 @@ def _cycles(stage: Stage, cycles: int, mark: str, clock_hz: float | None) -> Val
     return TableCell(f"{text}\n{mark}", Style.STRONG)
 
 
-def _memory(part: Stage) -> TableCell:
-    share = part.total_bytes / max(part.limit_bytes, 1)
-    return TableCell(f"{format_bytes(part.total_bytes)}, {100 * share:.0f} %", share=share)
-
-
 def plans_table(
     title: str, label: str, rows: Iterable[tuple[str, Plan | DoesNotFit]], clock_hz: float | None = None
 ) -> Table:
-    """One row per plan, or per failure with the bytes that are missing.
-
-    Args:
-        title: of the table.
-        label: heads the column of the rows' names.
-        rows: names and plans.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """One row per plan, or per failure with the bytes that are missing."""
     columns = (
         Column(label),
         _of_cycles("cost", clock_hz),
@@ -291,33 +248,22 @@ def plans_table(
         Column("peak\nmemory", "peak_memory_bytes"),
         Column("stages begin at layers"),
     )
-    return Table(title, columns, tuple(_plan_row(name, plan, clock_hz) for name, plan in rows))
-
-
-def _plan_row(name: str, plan: Plan | DoesNotFit, clock_hz: float | None) -> tuple[Value, ...]:
-    if isinstance(plan, DoesNotFit):
-        lacks = "too few positions to cut"
-        if plan.excess_bytes:
-            lacks = f"does not fit: {format_bytes(plan.excess_bytes)} missing"
-        return name, None, None, None, None, lacks
-    return (
-        name,
-        _value(plan.cost_cycles, clock_hz),
-        _value(plan.compute_cycles, clock_hz),
-        _value(plan.transfer_cycles, clock_hz),
-        plan.peak_memory_bytes,
-        " ".join(map(str, plan.partition[:-1])),
-    )
+    cells: list[tuple[Value, ...]] = []
+    for name, plan in rows:
+        if isinstance(plan, DoesNotFit):
+            lacks = "too few positions to cut"
+            if plan.excess_bytes:
+                lacks = f"does not fit: {format_bytes(plan.excess_bytes)} missing"
+            cells.append((name, None, None, None, None, lacks))
+        else:
+            cycles = (plan.cost_cycles, plan.compute_cycles, plan.transfer_cycles)
+            costs = [_value(each, clock_hz) for each in cycles]
+            cells.append((name, *costs, plan.peak_memory_bytes, " ".join(map(str, plan.partition[:-1]))))
+    return Table(title, columns, tuple(cells))
 
 
 def explanation_table(explanation: Explanation, plan: Plan, clock_hz: float | None = None) -> Table:
-    """One row per cut, with the additional cost if the cut moved to the next legal position on either side.
-
-    Args:
-        explanation: of the plan.
-        plan: the plan.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """One row per cut, with the additional cost if the cut moved to the next legal position on either side."""
     more = _of_cycles("costs more", clock_hz)
     columns = (Column("cut"), Column("earlier"), more, Column("later"), more)
     rows = []
@@ -347,10 +293,6 @@ def phases_table(plan: PhasedPlan, origin: Origin | None) -> Table:
     """One row per phase, two lines high: what it runs, its cycles, the rows it loads and stores, its memory.
 
     The first column of kilocycles has the variables above all steps; the other three are the parts of one step.
-
-    Args:
-        plan: the plan.
-        origin: of the numbers.
     """
     columns = (
         Column("phase\npasses"),
@@ -364,6 +306,10 @@ def phases_table(plan: PhasedPlan, origin: Origin | None) -> Table:
     )
     rows = []
     for index, (phase, cycles) in enumerate(zip(plan.phases, plan.phase_cycles, strict=True)):
+        is_first = phase.layers.start == 0 and phase.kind is not PhaseKind.BACKWARD
+        is_last = phase.layers.stop == plan.partition[-1] and phase.kind is PhaseKind.FORWARD
+        loads = _rows(phase.loads, "host" if is_first else "-")
+        stores = _rows(phase.stores, "host" if is_last else "-")
         rows.append(
             (
                 f"{index}\n{_PASSES[phase.kind]}",
@@ -372,7 +318,7 @@ def phases_table(plan: PhasedPlan, origin: Origin | None) -> Table:
                 _thousands(phase.load_cycles),
                 _thousands(phase.compute_cycles),
                 _thousands(phase.store_cycles),
-                f"{_rows(phase.loads, _source(phase))}\n{_rows(phase.stores, _sink(phase, plan))}",
+                f"{loads}\n{stores}",
                 f"{format_bytes(phase.total_bytes)}\n{100 * phase.total_bytes / max(phase.limit_bytes, 1):.0f} %",
             )
         )
@@ -401,11 +347,3 @@ def _thousands(cycles: int) -> str:
 
 def _rows(rows: Sequence[BufferRow], if_none: str) -> str:
     return " ".join(map(str, rows)) or if_none
-
-
-def _source(phase: Phase) -> str:
-    return "host" if phase.layers.start == 0 and phase.kind is not PhaseKind.BACKWARD else "-"
-
-
-def _sink(phase: Phase, plan: PhasedPlan) -> str:
-    return "host" if phase.layers.stop == plan.partition[-1] and phase.kind is PhaseKind.FORWARD else "-"

@@ -26,13 +26,12 @@ from autoauto.report.wording import (
     time_between_text,
     time_text,
 )
-from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import TIMES_OF_REQUESTS
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial
 
 if TYPE_CHECKING:
-    from autoauto.space.engine_measurements import EngineMeasurements, EngineRow
+    pass
 
 N_REASON = 90
 """Characters of a reason in a table."""
@@ -55,7 +54,9 @@ def serving_facts(trial: Trial, origin: Origin) -> list[tuple[str, str, str]]:
         ("tokens", f"{session['input_tokens']:,} in, {session['output_tokens']:,} out", ""),
     ]
     if knobs.n_ipu > 1 and isinstance(trial.plan, Plan):
-        facts.append(("blocks", _blocks(trial.plan, knobs), ""))
+        n_layers = trial.plan.partition[-1]
+        blocks = " + ".join(knobs.mode.parts_of(stage.layers, n_layers) for stage in trial.plan.stages)
+        facts.append(("blocks", blocks, ""))
     if tokens.prefill_busy_share is not None:
         facts.append(("prefill", prefill_text(trial), origin))
     if knobs.n_devices > 1:
@@ -84,12 +85,6 @@ def _traffic_facts(trial: Trial) -> list[tuple[str, str, str]]:
     busy = f"{load.busy_share:.0%} of the time, {load.kv_share:.0%} of the KV caches held, {load.n_waiting:.3g} wait"
     facts.append(("replicas", busy, Origin.SIMULATED))
     return facts
-
-
-def _blocks(plan: Plan, knobs: Knobs) -> str:
-    """The blocks of every stage, as in "33 + 31"."""
-    n_layers = plan.partition[-1]
-    return " + ".join(knobs.mode.parts_of(stage.layers, n_layers) for stage in plan.stages)
 
 
 def answer_tables(summary: StudySummary) -> list[Table]:
@@ -154,41 +149,27 @@ def measurements_table(summary: StudySummary) -> Table | None:
         Column("TTFT p99\nmeasured", "ttft_s"),
         Column(""),
     )
-    rows = tuple(_measured(record, index) for index in range(len(record.rows)))
+    rows: list[tuple[Value, ...]] = []
+    for index, row in enumerate(record.rows):
+        forecast = speed_of(row.forecast.tokens_per_s.middle)
+        name = TableCell(serving_text(row.knobs), Style.STRONG if index == record.answer else Style.PLAIN)
+        if not row.is_measured:
+            rows.append((name, forecast, None, None, None, None, _short(row.reason)))
+            continue
+        speed, share = speed_of(row.tokens_per_s), row.turns[-1].half_width
+        if share < 1:  # of the confidence interval of the last turn, where it has one
+            speed += f" ±{100 * share:.2g} %"
+        standing = ""
+        if index == record.answer:
+            standing = "the answer"
+        elif row.status is Status.CONSTRAINED:
+            standing = _short(row.reason)
+        elif index in record.ties:
+            standing = "not told apart from the answer"
+        ttft = time_text(max(turn.ttft_s.p99 for turn in row.turns))
+        rows.append((name, forecast, speed, f"{1 / row.time_ratio:.3f}", time_text(row.tpot_s), ttft, standing))
     caption = f"forecasts are {Origin.MODELLED}; started {record.where}" if record.where else ""
-    return Table("Forecast against measured", columns, rows, caption)
-
-
-def _measured(record: EngineMeasurements, index: int) -> tuple[Value, ...]:
-    row = record.rows[index]
-    forecast = speed_of(row.forecast.tokens_per_s.middle)
-    name = TableCell(serving_text(row.knobs), Style.STRONG if index == record.answer else Style.PLAIN)
-    if not row.is_measured:
-        return name, forecast, None, None, None, None, _short(row.reason)
-    longest_ttft_s = max(turn.ttft_s.p99 for turn in row.turns)
-    return (
-        name,
-        forecast,
-        f"{speed_of(row.tokens_per_s)}{measured_error_text(row)}",
-        f"{1 / row.time_ratio:.3f}",
-        time_text(row.tpot_s),
-        time_text(longest_ttft_s),
-        _standing(record, index, row),
-    )
-
-
-def measured_error_text(row: EngineRow) -> str:
-    """Half the width of the confidence interval of the last turn, in percent; empty if it has none."""
-    share = row.turns[-1].half_width
-    return f" ±{100 * share:.2g} %" if share < 1 else ""
-
-
-def _standing(record: EngineMeasurements, index: int, row: EngineRow) -> str:
-    if index == record.answer:
-        return "the answer"
-    if row.status is Status.CONSTRAINED:
-        return _short(row.reason)
-    return "not told apart from the answer" if index in record.ties else ""
+    return Table("Forecast against measured", columns, tuple(rows), caption)
 
 
 def _short(reason: str) -> str:

@@ -26,7 +26,6 @@ from autoauto.report.wording import (
     compared_name,
     configuration,
     counted,
-    difference,
     differing,
     label,
     measured_ratio,
@@ -46,7 +45,6 @@ from autoauto.space.study_summary import (
     SIZING,
     USERS_FRONT,
     Comparison,
-    KnobChoice,
     StudySummary,
 )
 from autoauto.space.table import shown
@@ -64,28 +62,23 @@ _LARGEST: RowColumn[Cell] = RowColumn(
 
 
 def uses_table(comparisons: Sequence[Comparison], origin: Origin) -> Table:
-    """One row per simple use of the cluster: its throughput, the origin of that, and how much better the winner is.
-
-    Args:
-        comparisons: with the winner; those with other configurations are left out.
-        origin: of throughputs that are not estimated.
-    """
+    """One row per simple use of the cluster: its throughput, the origin of that, and how much better the winner is."""
     unit = unit_of(comparison.knobs for comparison in comparisons if comparison.knobs)
     columns = (Column(""), speeds_column(unit), Column(""), Column("winner", "gain_percent"))
-    rows = tuple(_use(comparison, origin, unit) for comparison in comparisons if comparison.is_simple_use)
+    rows: list[tuple[Value, ...]] = []
+    for use in comparisons:
+        note = use.note.partition(";")[0]
+        of_speed = Origin.ESTIMATED if use.estimated else origin
+        if use.is_simple_use and use.speed is None:
+            rows.append((use.name, None, note, None))
+        elif use.is_simple_use and use.speed is not None:
+            speed = speed_text(use.speed, unit)
+            if use.gain_percent is None:
+                rows.append((use.name, speed, of_speed, note))
+            else:
+                rows.append((use.name, speed, f"{of_speed} {note}".strip(), use.gain_percent))
     caption = "winner: how much faster it is; by its own estimate where the other is estimated"
-    return Table("What simpler uses of the cluster give", columns, rows, caption)
-
-
-def _use(comparison: Comparison, origin: Origin, unit: str) -> tuple[Value, ...]:
-    name, speed, note = comparison.name, comparison.speed, comparison.note.partition(";")[0]
-    if speed is None:
-        return name, None, note, None
-    if comparison.estimated:
-        origin = Origin.ESTIMATED
-    if comparison.gain_percent is None:
-        return name, speed_text(speed, unit), origin, note
-    return name, speed_text(speed, unit), f"{origin} {note}".strip(), comparison.gain_percent
+    return Table("What simpler uses of the cluster give", columns, tuple(rows), caption)
 
 
 def choices_table(summary: StudySummary) -> Table | None:
@@ -99,27 +92,25 @@ def choices_table(summary: StudySummary) -> Table | None:
         Column("of the\nwinner", "ratio"),
         Column(""),
     )
-    rows = tuple(_choice(summary, choice) for choice in summary.choices)
+    rows: list[tuple[Value, ...]] = []
+    for choice in summary.choices:
+        name = choice_text(choice)
+        if choice.ratio is None:
+            rows.append((name, None, None, reason_of_choice(choice.reason)))
+            continue
+        remarks = []
+        measured = measured_ratio(summary, choice)
+        if measured is not None:
+            remarks.append(f"measured {measured:.2f}")
+        elif choice.is_tie:
+            remarks.append("not told apart")
+        if not choice.is_searched:
+            remarks.append("not searched")
+        if follows := differing(choice.knobs, winner.knobs, choice.name):
+            remarks.append(follows)
+        rows.append((name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(remarks)))
     caption = "replicas and batch size are the best for each value; ratios are by forecast where nothing is said"
-    return Table(f"What each choice is worth, {Origin.ESTIMATED}", columns, rows, caption)
-
-
-def _choice(summary: StudySummary, choice: KnobChoice) -> tuple[Value, ...]:
-    assert summary.winner is not None
-    name = choice_text(choice)
-    if choice.ratio is None:
-        return name, None, None, reason_of_choice(choice.reason)
-    remarks = []
-    measured = measured_ratio(summary, choice)
-    if measured is not None:
-        remarks.append(f"measured {measured:.2f}")
-    elif choice.is_tie:
-        remarks.append("not told apart")
-    if not choice.is_searched:
-        remarks.append("not searched")
-    if follows := differing(choice.knobs, summary.winner.knobs, choice.name):
-        remarks.append(follows)
-    return name, choice.samples_per_s, f"{choice.ratio:.2f}", ", ".join(remarks)
+    return Table(f"What each choice is worth, {Origin.ESTIMATED}", columns, tuple(rows), caption)
 
 
 def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) -> Table:
@@ -136,18 +127,15 @@ def comparisons_table(summary: StudySummary, comparisons: Sequence[Comparison]) 
             caption = f"{turns}, {origin}"
     name = f"{configuration(winner.knobs)}, {origin}"
     rows: list[tuple[Value, ...]] = [("winner", speed_text(speed, winner.unit), "", name)]
-    rows += [_comparison(each, winner) for each in comparisons]
+    for each in comparisons:
+        notes = [each.note] if each.note else []
+        if each.knobs:
+            notes.append(differing(each.knobs, winner.knobs) or "the same configuration")
+        text = speed_text(each.speed, winner.unit) if each.speed else None
+        rows.append((compared_name(each), text, each.gain_percent, "\n".join(notes)))
     columns = (Column(""), speeds_column(winner.unit), Column("winner", "gain_percent"), Column(""))
     title = f"Why this one, by {summary.objective}" if summary.of_several else "Why this one"
     return Table(title, columns, tuple(rows), caption)
-
-
-def _comparison(comparison: Comparison, winner: Trial) -> tuple[Value, ...]:
-    notes = [comparison.note] if comparison.note else []
-    if comparison.knobs:
-        notes.append(difference(comparison.knobs, winner.knobs))
-    speed = speed_text(comparison.speed, winner.unit) if comparison.speed else None
-    return compared_name(comparison), speed, comparison.gain_percent, "\n".join(notes)
 
 
 def binding_table(

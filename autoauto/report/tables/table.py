@@ -1,9 +1,4 @@
-"""A table as data, `Table`, and what writes any of them.
-
-`show`            to the terminal, with lines between tables; `show_command` a command to copy
-`html_table`      in HTML
-`markdown_table`  in Markdown as GitHub reads it
-"""
+"""A table as data, `Table`, written to a terminal (`show`), in HTML and in Markdown."""
 
 from __future__ import annotations
 
@@ -40,7 +35,6 @@ class TableCell(NamedTuple):
 
     Attributes:
         text: lines, separated by line feeds.
-        style: how they are written.
         share: of a bar below the text, from 0 to 1; None for no bar.
         link: where the text leads in HTML; None for nowhere.
     """
@@ -85,7 +79,6 @@ class Table:
     Attributes:
         title: what it shows, with the origin of its numbers.
         columns: from left to right; without any head there is no row of heads.
-        rows: as many values as columns each.
         caption: remarks below it; lines are separated by line feeds.
         grouped: whether a line separates rows with different values in the first column.
     """
@@ -135,11 +128,8 @@ _MIN_TEXT_WIDTH = 16
 
 
 class _Console(Console):
-    """Leaves it to the command to end where the reader of a pipe has gone."""
-
     def on_broken_pipe(self) -> None:
-        """Raise what a print raises."""
-        raise BrokenPipeError
+        raise BrokenPipeError  # the command ends where the reader of a pipe has gone
 
 
 def show(*parts: Table | str | Text) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from autoauto.records.costs.rate_curve import RateCurves, RateLine
+from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.target import Origin
 from autoauto.report.bounds import TIMES
 from autoauto.report.reasons import BindingFact
@@ -47,7 +47,6 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
     """The limit of a configuration whose requests arrive at times of their own, simulated; empty without such arrivals.
 
     Args:
-        trial: the configuration.
         curves: of it; then it is what binds at the lowest rate that is too high, else at the rate of the trial.
     """
     load = trial.result.load
@@ -123,14 +122,12 @@ def rates_table(curves: RateCurves | None) -> Table | None:
     rows = []
     for line in curves.lines:
         highest = "–" if line.highest is None else f"{line.highest:,.4g}"
-        rows.append((counted(line.n_replicas, "replica"), highest, _then(line)))
+        if line.beyond is None:
+            then = f"keeps all up to {line.requests_per_s[-1]:,.4g} requests/s"
+        elif line.broken:
+            then = "; ".join(f"{TIMES[name]} {time_text(line.values[name][line.beyond])}" for name in line.broken)
+        else:
+            growth = line.values["queue_growth_per_s"][line.beyond]
+            then = f"the queue grows by {growth:.3g} requests/s" if growth else "a constraint does not hold"
+        rows.append((counted(line.n_replicas, "replica"), highest, then))
     return Table(f"Highest rate of arrivals, {Origin.SIMULATED}", columns, tuple(rows))
-
-
-def _then(line: RateLine) -> str:
-    if line.beyond is None:
-        return f"keeps all up to {line.requests_per_s[-1]:,.4g} requests/s"
-    if line.broken:
-        return "; ".join(f"{TIMES[name]} {time_text(line.values[name][line.beyond])}" for name in line.broken)
-    growth = line.values["queue_growth_per_s"][line.beyond]
-    return f"the queue grows by {growth:.3g} requests/s" if growth else "a constraint does not hold"

@@ -1,7 +1,4 @@
-"""Tables of a search: `best_table`, `trials_table`, `what_fits_table`, `front_table`, `dry_run_table`.
-
-`best_facts` are those of `best_table` that do not depend on the search; the page of a study shows them too.
-"""
+"""Tables of a search: `best_table`, `trials_table`, `what_fits_table`, `front_table`, `dry_run_table`."""
 
 from __future__ import annotations
 
@@ -45,7 +42,6 @@ def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | N
     """One row per fact of the best configuration and of its search.
 
     Args:
-        trial: with its plan.
         counts: how many configurations were tried and measured.
         origin: of the numbers of trials; engines may have measured this one.
     """
@@ -59,13 +55,7 @@ def best_table(trial: Trial, counts: Counts, origin: Origin, clock_hz: float | N
 
 
 def best_facts(trial: Trial, origin: Origin, clock_hz: float | None = None) -> list[tuple[str, str, str]]:
-    """The facts about a configuration, each with its name, its value and its origin; the estimate's name is empty.
-
-    Args:
-        trial: with its plan.
-        origin: of the measured numbers.
-        clock_hz: of the cycles, where time is shown instead.
-    """
+    """The facts about a configuration, each with its name, its value and its origin; the estimate's name is empty."""
     if has_groups(trial.knobs):
         return serving_facts(trial, origin)
     knobs, plan = trial.knobs, trial.plan
@@ -105,14 +95,7 @@ def _tried(counts: Counts) -> str:
 
 
 def trials_table(trials: Sequence[Trial], top: int, objectives: Objectives, origin: Origin) -> Table:
-    """One row per trial, best first by the first objective; those that do not fit or break a constraint come last.
-
-    Args:
-        trials: of a study.
-        top: how many to show.
-        objectives: of the study.
-        origin: of the throughputs; those that have another say so.
-    """
+    """One row per trial, best first by the first objective; those that do not fit or break a constraint come last."""
     first, *_ = asked = objective_tuple(objectives)
     sign = -1 if first.maximise else 1
     best = sorted(trials, key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))[:top]
@@ -164,10 +147,7 @@ def _shown_knobs(configurations: Sequence[Knobs]) -> tuple[list[str], list[str]]
 
 
 def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
-    """One row per cell of a search for training: the largest batch size that fits, and the best throughput of any.
-
-    The caption names the schedule that fits larger batches than others.
-    """
+    """One row per cell of a search for training: the largest batch size that fits, and the best throughput of any."""
     names = ("n_ipu", "memory_proportion", "schedule", "recompute", "n_micro_batches")
     columns = (
         Column("n_ipu", "n_ipu"),
@@ -181,15 +161,11 @@ def what_fits_table(cells: Sequence[Cell], origin: Origin) -> Table:
     rows: list[tuple[Value, ...]] = []
     for cell in cells:
         speed = cell.best.samples_per_s if cell.best else None
-        rows.append((*(knob_value(cell.knobs, name) for name in names), _largest_batch(cell), speed))
+        largest = str(cell.largest.knobs.batch_size) if cell.largest else "none"
+        if cell.largest and not cell.first_unfit:
+            largest = f">= {largest}"
+        rows.append((*(knob_value(cell.knobs, name) for name in names), largest, speed))
     return Table(f"What fits, {origin}", columns, tuple(rows), _what_fits_most(cells))
-
-
-def _largest_batch(cell: Cell) -> str:
-    if cell.largest is None:
-        return "none"
-    largest = str(cell.largest.knobs.batch_size)
-    return largest if cell.first_unfit else f">= {largest}"
 
 
 def _what_fits_most(cells: Sequence[Cell]) -> str:
@@ -210,14 +186,7 @@ def _what_fits_most(cells: Sequence[Cell]) -> str:
 
 
 def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, origin: Origin) -> Table:
-    """One row per configuration of the Pareto front: no other beats it in one objective without losing in another.
-
-    Args:
-        front: best by the first objective on top.
-        objectives: the objectives.
-        counts: how many configurations were tried and measured.
-        origin: of the numbers.
-    """
+    """One row per configuration of the Pareto front: no other beats it in one objective without losing in another."""
     configurations = [trial.knobs for trial in front]
     names, others = _shown_knobs(configurations)
     columns: list[RowColumn[Trial]] = [
@@ -233,10 +202,7 @@ def front_table(front: Sequence[Trial], objectives: Objectives, counts: Counts, 
 
 
 def dry_run_table(cells: Sequence[ExpectedCell], objectives: Objectives) -> Table:
-    """One row per cell in which something fits, best by the first objective on top, with the knobs that vary.
-
-    A row has the cell's best batch size by the estimate, and how many tries.
-    """
+    """One row per cell in which something fits, best by the first objective on top, with the knobs that vary."""
     first, *_ = objective_tuple(objectives)
     n_tries = {each.cell.best.knobs: each.n_tries for each in cells if each.cell.best is not None}
     fitting = [each.cell.best for each in cells if each.cell.best is not None]

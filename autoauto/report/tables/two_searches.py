@@ -1,7 +1,4 @@
-"""Two searches side by side: what each gave, in the words of its target, which knobs differ, and what was asked for.
-
-`compared_rows` has the rows, `comparison_tables` the tables of them.
-"""
+"""Two searches side by side: what each gave, in the words of its target, which knobs differ, and what was asked for."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import NamedTuple
 
 from autoauto.records.units import format_number
 from autoauto.report.style import difference_percent, format_difference
-from autoauto.report.tables.table import Column, Table, Value
+from autoauto.report.tables.table import Column, Table
 from autoauto.report.tables.trials import best_facts
 from autoauto.report.wording import origin_of, shown_clock
 from autoauto.space.study_summary import StudySummary
@@ -42,13 +39,7 @@ class ComparedSearch(NamedTuple):
 
 
 class ComparedRow(NamedTuple):
-    """One property of both searches.
-
-    Attributes:
-        what: it is.
-        first, second: texts; None where a search has none.
-        difference_percent: how much more the second is, of the first; None for what is no number.
-    """
+    """One property of both searches, and how much more the second is, of the first, where it is a number."""
 
     what: str
     first: str | None
@@ -71,19 +62,17 @@ def comparison_tables(first: ComparedSearch, second: ComparedSearch) -> list[Tab
     columns = (Column("what"), Column("first"), Column("second"), Column("difference"))
     tables = []
     for title, rows in compared_rows(first, second).items():
-        table = Table(title, columns, tuple(map(_cells, rows)))
+        cells = []
+        for row in rows:
+            percent = row.difference_percent
+            cells.append((row.what, row.first, row.second, "" if percent is None else format_difference(percent)))
+        table = Table(title, columns, tuple(cells))
         # Only results are numbers.
         tables.append(table if title == RESULTS else table.without("difference"))
     return tables
 
 
-def _cells(row: ComparedRow) -> tuple[Value, ...]:
-    percent = row.difference_percent
-    return row.what, row.first, row.second, "" if percent is None else format_difference(percent)
-
-
 def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[ComparedRow]:
-    """Rows with the results of both winners, and the difference of the second from the first."""
     for name in dict.fromkeys((*first.about, *second.about)):
         yield ComparedRow(name, first.about.get(name), second.about.get(name))
     facts, other_facts = _facts(first), _facts(second)
@@ -96,7 +85,6 @@ def _results(first: ComparedSearch, second: ComparedSearch) -> Iterator[Compared
 
 
 def _facts(search: ComparedSearch) -> dict[str, str]:
-    """The facts about the best of a search by their names, without its knobs."""
     summary, trial = search.summary, search.winner
     if summary is None or trial is None:
         return {}
@@ -109,7 +97,6 @@ def _facts(search: ComparedSearch) -> dict[str, str]:
 
 
 def _numbers(trial: Trial | None) -> dict[str, float]:
-    """The numbers of facts that are compared."""
     if trial is None:
         return {}
     return {

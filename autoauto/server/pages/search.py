@@ -16,15 +16,16 @@ from autoauto.exporters.registry import formats_for
 from autoauto.report.charts.objectives import objectives_chart
 from autoauto.report.charts.rates import rates_chart
 from autoauto.report.html import (
-    choices_section,
     command_line,
     engines_section,
     figure,
     front_section,
     section,
+    table_section,
     winner_section,
 )
 from autoauto.report.style import tag, words
+from autoauto.report.tables.study import choices_table
 from autoauto.report.tables.table import Column, Table, html_table
 from autoauto.report.wording import counted
 from autoauto.server.call import Answer, Call, Service
@@ -177,7 +178,7 @@ def _drawn_results(storage: str, search_id: str, n_trials: int, state: SearchSta
         winner_section(summary, comparisons, ()),
         front_section(summary),
         engines_section(summary),
-        choices_section(summary),
+        table_section(choices_table(summary), "choices"),
     ]
     charts = [rates_chart(summary.rate_curves), objectives_chart(summary)]
     return "".join(sections) + "".join(figure(chart) for chart in charts if chart)

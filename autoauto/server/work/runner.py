@@ -29,8 +29,7 @@ from autoauto.server.store.trials import study_name
 from autoauto.server.work.paths import without_paths
 from autoauto.space.requests.request import SearchRequest
 from autoauto.space.trial import Trial
-from autoauto.study.nothing_fits import nothing_fits
-from autoauto.study.run import Observers, SearchProgress, SearchResult
+from autoauto.study.run import Observers, SearchProgress, SearchResult, nothing_fits
 from autoauto.study.search import StudyStorage, search_study
 from autoauto.study.store.study import load_study
 from autoauto.study.verify_winner import with_auto_pipeline

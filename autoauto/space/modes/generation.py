@@ -42,11 +42,7 @@ OUTPUT_TOKENS = Knob(
 class Generation(Mode):
     """Text that a decoder generates by pipelines, each with as many micro-batches of sequences in flight as stages.
 
-    A step of a micro-batch gives a token of every sequence.
-
-    Attributes:
-        input_tokens: of a prompt.
-        output_tokens: of an answer; the only one comes with the prompt, with no time between tokens.
+    A step of a micro-batch gives a token of every sequence. The only token of an answer comes with the prompt.
     """
 
     knobs: ClassVar[tuple[Knob, ...]] = (INPUT_TOKENS, OUTPUT_TOKENS)
@@ -66,11 +62,7 @@ class Generation(Mode):
 
     @override
     def parts_of(self, layers: LayerRange, n_layers: int) -> str:
-        """The number of blocks; the first layer is the embedding, the last two are norm and head.
-
-        >>> Generation().parts_of(LayerRange(0, 67), 67), Generation().parts_of(LayerRange(33, 67), 67)
-        ('64', '32')
-        """
+        """The number of blocks; the first layer is the embedding, the last two are norm and head."""
         return str(max(0, min(layers.stop, n_layers - 2) - max(layers.start, 1)))
 
     @override

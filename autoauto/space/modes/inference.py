@@ -22,12 +22,7 @@ STAGE_REPLICAS = Knob(
 
 @dataclass(frozen=True, slots=True)
 class Inference(Mode):
-    """Forward passes by pipelines.
-
-    Attributes:
-        stage_replicas: whether several of the `n_ipu` devices may run one stage and take its micro-batches in turn; the
-            best plan then has at most that many devices.
-    """
+    """Forward passes by pipelines; with `stage_replicas` the best plan may have fewer devices than `n_ipu`."""
 
     knobs: ClassVar[tuple[Knob, ...]] = (STAGE_REPLICAS,)
     purpose: ClassVar[str] = "inference"

@@ -99,12 +99,7 @@ class Mode(HasKnobs, ABC):
         return False
 
     def parts_of(self, layers: LayerRange, n_layers: int) -> str:
-        """The layers of a stage in words, below `parts` as a head.
-
-        Args:
-            layers: of the stage.
-            n_layers: of the model.
-        """
+        """The layers of a stage in words, below `parts` as a head."""
         return str(layers)
 
     def parts_text(self, layers: LayerRange, n_layers: int) -> str:
@@ -120,8 +115,4 @@ class Mode(HasKnobs, ABC):
         return WeightUpdate()
 
     def check(self, n_ipu: int, replicas: int) -> None:
-        """Refuse what does not go together with a pipeline of `n_ipu` devices, or with so many of them.
-
-        Raises:
-            BadInput: the order does not run so, or would take too long to make.
-        """
+        """Refuse what does not go together with a pipeline of `n_ipu` devices, or with so many of them."""

@@ -30,13 +30,7 @@ STEPS = Knob(
 
 @dataclass(frozen=True, slots=True)
 class Phased(Mode):
-    """Phases, one after the other on every device, from streaming memory [popxl-phased].
-
-    Attributes:
-        n_micro_batches: that go through a phase before the next phase begins.
-        recompute: whether the backward pass computes all activations of a phase again.
-        training: whether there is a backward pass.
-    """
+    """Phases, one after the other on every device, from streaming memory [popxl-phased]."""
 
     knobs: ClassVar[tuple[Knob, ...]] = (RECOMPUTE, STEPS)
     strategy: ClassVar[Strategy] = Strategy.PHASED

@@ -101,19 +101,7 @@ OPTIMIZER_STATE = Knob(
 
 @dataclass(frozen=True, slots=True)
 class Training(Mode):
-    """Steps of training by pipelines; the gradients of their replicas are summed once a step.
-
-    Attributes:
-        schedule: the order of forward and backward passes.
-        stages_per_device: of a pipeline, which then has `n_ipu` times as many stages.
-        recompute: whether a stage stashes only its inputs for the backward pass and computes the rest again; with
-            `Recompute.AUTO` the stages do whose stash would not fit.
-        n_micro_batches: micro-batches of one step, after which weights change.
-        optimizer: changes the weights once a step.
-        master_weights: whether weights of 16 bits have a copy in fp32.
-        shard_optimizer: whether every replica holds a part of the optimizer's state only.
-        optimizer_state: where the state is; with `OptimizerState.AUTO` in streaming memory where it fits no device.
-    """
+    """Steps of training by pipelines; the gradients of their replicas are summed once a step."""
 
     knobs: ClassVar[tuple[Knob, ...]] = (
         *(SCHEDULE, STAGES_PER_DEVICE, RECOMPUTE, N_MICRO_BATCHES),

@@ -13,14 +13,7 @@ from autoauto.space.table import KNOBS, TABLE, flat, flat_value, no_such_knob, s
 
 
 def knob_values(text: str) -> dict[str, Any]:
-    """The values in a text, by the names of their knobs.
-
-    Raises:
-        BadInput: there is no such knob, or no such value.
-
-    >>> knob_values("n-ipu=2, batch_size=8")
-    {'n_ipu': 2, 'batch_size': 8}
-    """
+    """The values in a text, by the names of their knobs; a BadInput if there is no such knob, or no such value."""
     values: dict[str, Any] = {}
     for item in text.split(","):
         word, equals, value = (part.strip() for part in item.partition("="))
@@ -31,7 +24,11 @@ def knob_values(text: str) -> dict[str, Any]:
             raise BadInput(no_such_knob(word))
         if name in values:
             raise BadInput(f"a configuration has one {name}, got two in {text!r:.60}; leave one out")
-        values[name] = _value(name, value)
+        domain = TABLE[name].domain
+        plain = _plain(value, domain)
+        if plain is None or not domain.allows(plain):
+            raise BadInput(f"{name} must be {domain.text}, got {value!r:.60}")
+        values[name] = domain.read(plain)
     return values
 
 
@@ -42,10 +39,6 @@ def values_given(knobs: Knobs) -> dict[str, Any]:
 
 def configuration_given(space: SearchSpace, given: object) -> Knobs:
     """The configuration of a space that has the given values, and else defaults, or the first values of the space.
-
-    Args:
-        space: what is searched.
-        given: a text as above, values by the names of knobs, or the configuration itself.
 
     Raises:
         BadInput: the space has no such configuration; the message says in which knob.
@@ -71,29 +64,16 @@ def _others(knobs: Knobs) -> list[bool]:
 
 
 def _outside(space: SearchSpace, values: Mapping[str, Any]) -> str:
-    """In which knob values lie outside a space."""
     text = ", ".join(f"{name} {value}" for name, value in values.items())
     for name, value in values.items():
         known = space[name]
         if value not in known:
-            got = _some(known)
-            return f"a configuration to try must be part of the space, whose {name} is {got}, got {value}; widen it"
+            shown_values = ", ".join(map(str, known))
+            if len(known) > _MAX_SHOWN:
+                shown_values = f"{known[0]} to {known[-1]}"
+            part = f"must be part of the space, whose {name} is {shown_values}"
+            return f"a configuration to try {part}, got {value}; widen it"
     return f"a configuration to try must be part of the space, which has none of {text} together; change one of them"
-
-
-def _some(values: tuple[Any, ...]) -> str:
-    """The values of a knob, or the first and the last of many."""
-    if len(values) > _MAX_SHOWN:
-        return f"{values[0]} to {values[-1]}"
-    return ", ".join(map(str, values))
-
-
-def _value(name: str, text: str) -> Any:
-    domain = TABLE[name].domain
-    value = _plain(text, domain)
-    if value is None or not domain.allows(value):
-        raise BadInput(f"{name} must be {domain.text}, got {text!r:.60}")
-    return domain.read(value)
 
 
 def _plain(text: str, domain: Domain) -> int | float | bool | str | None:

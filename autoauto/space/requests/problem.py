@@ -34,7 +34,6 @@ class ProfileFiles:
         profile_format: the name of an importer.
         profile_details: second files of the same kinds and batch sizes.
         devices: so many equal devices; None where a cluster is named.
-        device_memory_gib: of each.
         link_gb_per_s: 10**9 bytes a second that each receives from its neighbour or the host, or sends there.
     """
 
@@ -123,14 +122,10 @@ class Problem:
 
     Attributes:
         model: a built-in name or the path of an ONNX file; None is the default, or with a profile no file.
-        target: the name of a target.
         cluster: a built-in name or a file; None is the target's default.
         headroom: share of every device's memory that is left free.
         precision: of weights and activations; None is the target's default.
-        planning: how costs are estimated, and what plans may be.
-        constraints: expressions over results that must hold.
         options: those that only the target has, and that differ from their defaults.
-        model_inputs: what is said of the model's inputs.
         profile: files that another tool recorded, in place of a target.
     """
 
@@ -198,9 +193,10 @@ class Problem:
         """The problem with other paths of its files: of a model, cluster or inputs that are there, and of a profile."""
 
         def changed(given: object) -> Any:
-            if given is None or not _is_there(Path(str(given))):  # a built-in name
-                return given
-            return change(Path(str(given)))
+            path = Path(str(given))
+            # A folder of a model has a file as Hugging Face writes it; others are built-in names.
+            is_there = path.is_file() or (path / "config.json").is_file()
+            return change(path) if given is not None and is_there else given
 
         options = {name: changed(given) if name in FILE_OPTIONS else given for name, given in self.options.items()}
         profile = None if self.profile is None else self.profile.with_paths(change)
@@ -216,25 +212,12 @@ class Problem:
 
     @staticmethod
     def read(plain: object, where: str) -> Problem:
-        """Read what `plain` wrote.
-
-        Raises:
-            BadInput: a field is missing or wrong; the message begins with `where`.
-        """
+        """Read what `plain` wrote; the message of a BadInput begins with `where`."""
         return from_plain(Problem, plain, where, form=_STORED)
 
 
-def _is_there(path: Path) -> bool:
-    """True if the path is a file, or a folder of a model as Hugging Face writes it."""
-    return path.is_file() or (path / "config.json").is_file()
-
-
 def check_n_constraints(n: int) -> None:
-    """Refuse more constraints than a search may have.
-
-    Raises:
-        BadInput: there are more.
-    """
+    """Refuse more constraints than a search may have."""
     if n > MAX_CONSTRAINTS:
         raise BadInput(f"a search has at most {MAX_CONSTRAINTS} constraints, got {n:,}; join some of them by `and`")
 
@@ -254,11 +237,7 @@ def constraints_of(values: Mapping[str, Any]) -> tuple[Constraint, ...]:
 
 
 def _profile_files(values: Mapping[str, object]) -> ProfileFiles | None:
-    """The profile among values by name.
-
-    Raises:
-        BadInput: some of its options are missing, or are given without it.
-    """
+    """The profile among values by name."""
     given = {name: values[name] for name in _PROFILE if values.get(name) not in (None, [], ())}
     if not given:
         return None
@@ -278,11 +257,7 @@ def _with_period(values: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _with_precision(values: Mapping[str, object]) -> Mapping[str, object]:
-    """The values with one precision; None where the formats in which devices compute are a knob.
-
-    Raises:
-        BadInput: there are several.
-    """
+    """The values with one precision; None where the formats in which devices compute are a knob."""
     given, target = values.get("precision"), str(values["target"])
     if not isinstance(given, tuple):
         return values

@@ -35,8 +35,6 @@ class KnobValues:
     """The values of some knobs; the devices, the model and the target say those of the others.
 
     Attributes:
-        values: by the names of knobs.
-        constraints: expressions over knobs that must hold.
         global_batch: samples of a step of training, from which the numbers of micro-batches follow.
     """
 
@@ -46,21 +44,13 @@ class KnobValues:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> KnobValues:
-        """The values and constraints of knobs among values by the names of options.
-
-        Raises:
-            BadInput: as `given_knobs`.
-        """
+        """The values and constraints of knobs among values by the names of options."""
         over_knobs = tuple(each for each in constraints_of(values) if each.over_knobs)
         return KnobValues(given_knobs(values), over_knobs, values.get("global_batch"))
 
     @staticmethod
     def read(given: Mapping[str, Any]) -> KnobValues:
-        """Values by the names of knobs, each once, as a caller or a file gives them.
-
-        Raises:
-            BadInput: there is no such knob, or it cannot have a value.
-        """
+        """Values by the names of knobs, each once, as a caller or a file gives them; a BadInput if no knob has one."""
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(no_such_knob(min(map(str, unknown))))
         values: dict[str, tuple[Any, ...]] = {}
@@ -167,14 +157,11 @@ class StudyConfig:
 
     Attributes:
         space: what may vary: all of it, or the values of some knobs.
-        objectives: what is optimised.
         method: a `Method` or its name; None is guided, and tpe for several objectives.
         n_measurements: the budget of the methods random and tpe.
         noise: share of a value that is noise; None is that of the target.
         n_repeats: how often the best is measured again at the end; None is that of the target.
-        tries: configurations to try first.
         time_budget_s: seconds after which no further configuration is tried; None for as many as it takes.
-        measure: what is measured on real engines afterwards.
         strict: whether the highest forecast of engines is the answer, also where its error is larger than the margin.
         quick: whether the whole model alone is measured, in few ways and once each.
     """
@@ -193,11 +180,7 @@ class StudyConfig:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> StudyConfig:
-        """The configuration in values by the names of options; other names are ignored.
-
-        Raises:
-            BadInput: as `given_knobs`, or there is no such objective.
-        """
+        """The configuration in values by the names of options; other names are ignored."""
         objective = values.get("objective", Objective.THROUGHPUT)
         return StudyConfig(
             space=KnobValues.of(values),
@@ -227,11 +210,7 @@ class StudyConfig:
 
     @staticmethod
     def read(plain: object, where: str) -> StudyConfig:
-        """Read what `plain` wrote.
-
-        Raises:
-            BadInput: a field is missing or wrong; the message begins with `where`.
-        """
+        """Read what `plain` wrote; the message of a BadInput begins with `where`."""
         stored: Any = from_plain(_STORED, plain, where)
         others = {
             "space": stored.space.read(),
@@ -272,23 +251,14 @@ _STORED = stored_form(StudyConfig, space=_StoredSpace, objectives=str, tries=lis
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """A search as a person, a program or a study states it: all that its answer depends on.
-
-    Attributes:
-        problem: the model on the cluster.
-        study: what is searched, for what, and how long.
-    """
+    """A search as a person, a program or a study states it: all that its answer depends on."""
 
     problem: Problem
     study: StudyConfig = StudyConfig()
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> SearchRequest:
-        """The request of values by the names of options, for example parsed arguments; other names are ignored.
-
-        Raises:
-            BadInput: values do not go together.
-        """
+        """The request of values by the names of options, for example parsed arguments; other names are ignored."""
         values = with_target(values)  # which may read the file of the cluster
         return SearchRequest(Problem.of(values), StudyConfig.of(values))
 
@@ -298,19 +268,11 @@ class SearchRequest:
 
     @staticmethod
     def from_json(text: str) -> SearchRequest:
-        """Read what `to_json` wrote.
-
-        Raises:
-            BadInput: a field is missing or wrong.
-        """
-        stored = from_json(_StoredRequest, text, "the request of a search")
+        """Read what `to_json` wrote; a BadInput where a field is missing or wrong."""
+        stored: Any = from_json(_STORED_REQUEST, text, "the request of a search")
         problem = Problem.read(stored.problem, "the problem of a search")
         return SearchRequest(problem, StudyConfig.read(stored.study, "the study of a search"))
 
 
-@dataclass(frozen=True, slots=True)
-class _StoredRequest:
-    """A `SearchRequest` as JSON has it, whose parts are read by themselves."""
-
-    problem: dict[str, Any]
-    study: dict[str, Any]
+_STORED_REQUEST = stored_form(SearchRequest, problem=dict[str, Any], study=dict[str, Any])
+"""A `SearchRequest` as JSON has it, whose parts are read by themselves."""

@@ -21,21 +21,13 @@ from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 _GGUF, _CONFIG = ".gguf", "config.json"
 _CPU = "cpu"
 """Another name of the target and the cluster "host"."""
-_OF_GPUS = "h100_sxm"
-"""The GPUs of `--gpus` where no cluster is named."""
 
 
 def with_target(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the names of options, with the target that they mean where they name none, and its cluster.
-
-    Those that it returns stay as they are.
-
-    Raises:
-        BadInput: as `chosen_target`.
-    """
+    """Values by the names of options with the target that they mean, and its cluster; those that it returns stay."""
     target, cluster = values.get("target"), values.get("cluster")
     if values.get("gpus") is not None:
-        cluster = f"{cluster or _OF_GPUS}-{values['gpus']}"
+        cluster = f"{cluster or 'h100_sxm'}-{values['gpus']}"
     if cluster == _CPU:
         cluster = HOST.default_cluster
     if target is None:
@@ -48,8 +40,6 @@ def chosen_target(model: object, cluster: object, *, reads_files: bool = True) -
     """The name of the target that a cluster is for, else the one that serves a model.
 
     Args:
-        model: a name, a path, or an object in place of them.
-        cluster: a name, a path, or an object in place of them.
         reads_files: False where names come from a client, who must not learn which files there are.
 
     Raises:

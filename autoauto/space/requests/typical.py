@@ -30,12 +30,9 @@ _COMMON = frozenset(OF_ENGINES).union(
 
 
 def typical_options(target: NamedTarget) -> frozenset[str]:
-    """The common options that a target uses, and those that only this target has.
-
-    Those of the default target are many and rare.
-    """
+    """The common options that a target uses, and those that only this target has."""
     typical = _COMMON - unused_options(target)
-    if target.name == DEFAULT_TARGET:
+    if target.name == DEFAULT_TARGET:  # its own are many and rare
         return typical
     return typical.union(option.name for option in target.options)
 

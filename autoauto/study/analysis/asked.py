@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from autoauto.space.objectives import objectives_text
 from autoauto.space.requests.problem import Problem
 from autoauto.space.requests.request import KnobValues, SearchRequest
@@ -14,22 +12,19 @@ _ALWAYS = ("model", "cluster", "target")
 
 def asked_of(request: SearchRequest) -> dict[str, str]:
     """What differs from the defaults, and the model, the cluster, the target and the objective, by their names."""
-    return dict(_pairs(request))
-
-
-def _pairs(request: SearchRequest) -> Iterator[tuple[str, str]]:
     problem, study = request.problem, request.study
+    asked: dict[str, str] = {}
     defaults = Problem(target=problem.target).values
     for name, value in problem.values.items():
         if name in _ALWAYS or value not in (defaults.get(name), [], None):
-            yield name, "; ".join(value) if isinstance(value, list | tuple) else str(value)
+            asked[name] = "; ".join(value) if isinstance(value, list | tuple) else str(value)
     space = study.space
     pairs = space.values.items() if isinstance(space, KnobValues) else space.pairs
     for name, values in pairs:
-        yield name, format_values(values)
+        asked[name] = format_values(values)
     if space.constraints:
-        yield "constraints of knobs", "; ".join(constraint.text for constraint in space.constraints)
-    yield "objective", objectives_text(study.objectives)
+        asked["constraints of knobs"] = "; ".join(constraint.text for constraint in space.constraints)
+    asked["objective"] = objectives_text(study.objectives)
     others = {
         "method": study.method,
         "global_batch": space.global_batch if isinstance(space, KnobValues) else None,
@@ -42,4 +37,5 @@ def _pairs(request: SearchRequest) -> Iterator[tuple[str, str]]:
     }
     for name, value in others.items():
         if value is not None:
-            yield name, str(value)
+            asked[name] = str(value)
+    return asked

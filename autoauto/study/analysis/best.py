@@ -2,8 +2,6 @@
 
 For reports `summarise_study` reads a study, and `summarise` takes the trials of a search that has just ended. A study
 that is resumed in another space holds trials outside it; the answer of its last search is the answer of all.
-
-What simple uses of a cluster give by the estimate: `expected_alternatives`, stored in the study of a search.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from autoauto.space.trial import Counts, Trial
 from autoauto.study.analysis.verification import VERIFIED, verifications, verified_winners, with_means
 from autoauto.study.methods.forecast_curve import ForecastCurve
 from autoauto.study.methods.protocol import Predictor
-from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
+from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.store.database import attributes_of, reads, set_attribute, shown_storage
 from autoauto.study.store.study import ANSWER, STARTED, space_of
 from autoauto.study.store.trials import knobs_of, stored_trials, with_plans
@@ -98,7 +96,6 @@ def best_of(
 
     Args:
         trials: finished trials, oldest first.
-        objectives: of their study.
         noise: values that differ by at most this share tie.
         winners: best of a search -> the winner of its verification, where that is another one.
         strict: take the highest forecast of engines, whatever the error of forecasts is.
@@ -135,18 +132,11 @@ def not_dominated(scores: Mapping[Knobs, tuple[float, ...]]) -> list[Knobs]:
 
 
 def _scores(trials: Mapping[Knobs, Trial], objectives: Objectives) -> dict[Knobs, tuple[float, ...]]:
-    """The scores of those that fit and meet the constraints."""
     return {knobs: scores_of(objectives, trial.values) for knobs, trial in trials.items() if trial.fits}
 
 
 def summarise_study(study: Study, storage: str, n_finalists: int = N_FINALISTS) -> StudySummary:
-    """The trials of a study in the space of its last search, the best with their stages, and their verification.
-
-    Args:
-        study: from `load_study`.
-        storage: the URL that it was loaded from.
-        n_finalists: number of the best configurations whose stages are read.
-    """
+    """The trials of a study in the space of its last search, the best with their stages, and their verification."""
     stored = stored_trials(study)
     summary = summarise(study, storage, stored.own, n_finalists)
     return replace(summary, left_out=summary.left_out._replace(n_foreign=stored.n_foreign))
@@ -200,48 +190,39 @@ def expected_alternatives(
     """The best of every simple use of a space by a few estimates; nothing is measured.
 
     Args:
-        space: of the search.
         predictor: the estimate as the search asked it; cells that cannot be the best of their use are not asked for.
-        expect: the estimated trial of a configuration.
         tried: what the search tried: batch sizes that are good for some pipelines are asked for others of that length.
         upper_bound: an estimated trial that is no worse and costs less to make; None where `expect` costs as little.
     """
-    return tuple(_alternative(use, space, predictor, expect, tried, upper_bound) for use in simple_uses(space))
-
-
-def _alternative(
-    use: SimpleUse,
-    space: SearchSpace,
-    predictor: Predictor,
-    expect: Callable[[Knobs], Trial],
-    tried: Collection[Knobs],
-    upper_bound: Callable[[Knobs], Trial | None],
-) -> Alternative:
-    cells = [cell for cell in space.cells if use.has(cell[0])]
-    surveyed = _surveyed(cells, predictor, tried)
-    # Batch sizes that the search tried of pipelines of this length are forecast for this number of them.
-    like_these = {replace(knobs, replicas=use.replicas) for knobs in tried if not knobs.is_phased}
-    n_like_these = 0
-    for cell, curve in surveyed:
-        for index, knobs in enumerate(cell):
-            if knobs in like_these:
-                curve.forecast(index)
-                n_like_these += 1
-    if n_like_these <= 1:
-        curves = [curve for _, curve in surveyed]
-        for _ in range(N_REFINED):
-            curve = max(curves, key=_best_index)
-            _refine(curve, _best_index(curve)[1])
-    scores: dict[Knobs, float] = {}
-    for cell, curve in surveyed:
-        for index, forecast in curve.forecasts.items():
-            if forecast.works and forecast.score is not None:
-                scores[cell[index]] = forecast.score
-    best = max(scores, key=scores.__getitem__, default=surveyed[0][0][0])
-    bound = None if best in tried else upper_bound(best)
-    trial = bound or expect(best)
-    speed = trial.samples_per_s if trial.fits else 0.0
-    return Alternative(use.name, best, speed, trial.reason, at_most=bound is not None and trial.fits)
+    alternatives = []
+    for use in simple_uses(space):
+        cells = [cell for cell in space.cells if use.has(cell[0])]
+        surveyed = _surveyed(cells, predictor, tried)
+        # Batch sizes that the search tried of pipelines of this length are forecast for this number of them.
+        like_these = {replace(knobs, replicas=use.replicas) for knobs in tried if not knobs.is_phased}
+        n_like_these = 0
+        for cell, curve in surveyed:
+            for index, knobs in enumerate(cell):
+                if knobs in like_these:
+                    curve.forecast(index)
+                    n_like_these += 1
+        if n_like_these <= 1:
+            curves = [curve for _, curve in surveyed]
+            for _ in range(N_REFINED):
+                curve = max(curves, key=_best_index)
+                _refine(curve, _best_index(curve)[1])
+        scores: dict[Knobs, float] = {}
+        for cell, curve in surveyed:
+            for index, forecast in curve.forecasts.items():
+                if forecast.works and forecast.score is not None:
+                    scores[cell[index]] = forecast.score
+        best = max(scores, key=scores.__getitem__, default=surveyed[0][0][0])
+        bound = None if best in tried else upper_bound(best)
+        trial = bound or expect(best)
+        speed = trial.samples_per_s if trial.fits else 0.0
+        at_most = bound is not None and trial.fits
+        alternatives.append(Alternative(use.name, best, speed, trial.reason, at_most))
+    return tuple(alternatives)
 
 
 def _surveyed(

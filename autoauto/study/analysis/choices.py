@@ -59,13 +59,7 @@ def _distance(trial: Trial) -> tuple[bool, bool, float, float]:
 
 
 def worth_of_choices(space: SearchSpace, forecasts: Forecasts, winner: Knobs) -> tuple[KnobChoice, ...]:
-    """Every other value of every knob of the winner, with what it would give by forecast.
-
-    Args:
-        space: that was searched.
-        forecasts: of its configurations.
-        winner: of the search.
-    """
+    """Every other value of every knob of the winner, with what it would give by forecast."""
     expected = forecasts.of_one(winner)
     if not expected.fits:
         return ()
@@ -78,7 +72,9 @@ def worth_of_choices(space: SearchSpace, forecasts: Forecasts, winner: Knobs) ->
             continue
         if best.fits:
             ratio = forecasts.objective.worth(best) / worth
-            p_worse = _probability_worse(forecasts.objective, log(ratio), winner, best.knobs)
+            p_worse = None
+            if forecasts.objective.follows_throughput:  # errors of ratios were measured of throughput alone
+                p_worse = probability_better(-log(ratio), EngineChoice.of(winner), EngineChoice.of(best.knobs))
             is_tie = p_worse is not None and are_tied(log(ratio), EngineChoice.of(best.knobs), EngineChoice.of(winner))
             speed = best.samples_per_s
             choices.append(KnobChoice(name, value, best.knobs, speed, ratio, "", is_searched, p_worse, is_tie))
@@ -87,23 +83,8 @@ def worth_of_choices(space: SearchSpace, forecasts: Forecasts, winner: Knobs) ->
     return tuple(choices)
 
 
-def _probability_worse(objective: Objective, log_ratio: float, winner: Knobs, other: Knobs) -> float | None:
-    """How likely another gives less than the winner; None where throughput does not tell the value.
-
-    Errors of ratios were measured of throughput alone.
-    """
-    if not objective.follows_throughput:
-        return None
-    return probability_better(-log_ratio, EngineChoice.of(winner), EngineChoice.of(other))
-
-
 def doubtful(choices: Sequence[KnobChoice], n_most: int) -> list[Knobs]:
-    """The choices that may well be better than the winner: those that were searched, with ratios nearest to 1.
-
-    Args:
-        choices: of a study.
-        n_most: how many.
-    """
+    """The choices that may well be better than the winner: those that were searched, with ratios nearest to 1."""
     known = [choice for choice in choices if choice.ratio and choice.is_searched]
     nearest = sorted(known, key=lambda choice: abs(log(choice.ratio or 1.0)))
     return [choice.knobs for choice in nearest[:n_most]]
@@ -115,8 +96,14 @@ def _others(space: SearchSpace, winner: Knobs) -> Iterator[tuple[str, Any, Seque
     for knob in (*winner.session.knobs, *Knobs.knobs):
         own = winner.values[knob.name]
         if knob.name == "batch_size":
-            for size, cells in _of_other_sizes(_nearest(every, winner, "batch_size"), winner.batch_size):
-                yield knob.name, size, cells, True
+            like = _nearest(every, winner, knob.name)
+            sizes = {knobs.batch_size for cell in like for knobs in cell}
+            half = max((size for size in sizes if 2 * size <= own), default=None)
+            double = min((size for size in sizes if size >= 2 * own), default=None)
+            for size in (half, double):
+                if size is not None:
+                    others = [[knobs for knobs in cell if knobs.batch_size == size] for cell in like]
+                    yield knob.name, size, others, True
             continue
         by_value: dict[Any, list[tuple[Mapping[str, Any], Cell]]] = {}
         for values, cell in every:
@@ -146,13 +133,7 @@ def _near(values: set[Any], own: Any) -> list[Any]:
 
 
 def _nearest(every: Sequence[tuple[Mapping[str, Any], Cell]], winner: Knobs, name: str) -> list[Cell]:
-    """The cells that differ from the winner in the fewest knobs beside this one and those that follow.
-
-    Args:
-        every: cells behind the values of their configurations.
-        winner: of the search.
-        name: of this knob.
-    """
+    """The cells that differ from the winner in the fewest knobs beside this one and those that follow."""
     free = {name, "batch_size"} if name in _COUNTS else {name, *_COUNTS}
     values = {other: value for other, value in winner.values.items() if other not in free}
     by_difference: dict[int, list[Cell]] = {}
@@ -160,13 +141,3 @@ def _nearest(every: Sequence[tuple[Mapping[str, Any], Cell]], winner: Knobs, nam
         n_others = sum(own.get(other) != value for other, value in values.items())
         by_difference.setdefault(n_others, []).append(cell)
     return by_difference[min(by_difference)] if by_difference else []
-
-
-def _of_other_sizes(cells: Sequence[Cell], own: int) -> Iterator[tuple[int, list[Cell]]]:
-    """The largest size up to half of it, and the smallest from twice of it."""
-    sizes = {knobs.batch_size for cell in cells for knobs in cell}
-    half = max((size for size in sizes if 2 * size <= own), default=None)
-    double = min((size for size in sizes if size >= 2 * own), default=None)
-    for size in (half, double):
-        if size is not None:
-            yield size, [[knobs for knobs in cell if knobs.batch_size == size] for cell in cells]

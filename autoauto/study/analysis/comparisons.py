@@ -8,7 +8,7 @@ these. It does not see that a smaller batch may be faster. Its answer is `estima
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from autoauto.records.interval import Interval
@@ -24,7 +24,7 @@ from autoauto.space.study_summary import (
     Verdict,
     Verification,
 )
-from autoauto.space.trial import Cell, Status, Trial
+from autoauto.space.trial import Status, Trial
 from autoauto.study.analysis.verification import ONE_SESSION, RUNNER_UP, THIRD, is_distinct
 from autoauto.study.methods.registry import IsBoundedBy
 from autoauto.study.methods.simple_uses import use_of
@@ -57,15 +57,12 @@ def estimated_answer(
     The winner that it is compared with is estimated too; nothing is measured.
 
     Args:
-        space: what was searched.
-        expect: the estimated trial of a configuration.
-        objective: of the search.
-        winner: the best configuration of our search.
         limit: as in `Predictor`; cells that cannot have the answer are not bisected.
         is_bounded_by: tells sooner than `expect` that a configuration is no better than the best so far.
         fits: tells sooner than `expect` whether a configuration fits.
     """
     score_of = objective.score_of
+    fits = fits or (lambda knobs: expect(knobs).fits)
     answer: Trial | None = None
     # The cell of the winner first: what it gives spares most of the others.
     limits = [(inf if winner in cell else max(map(limit, cell)), cell) for cell in space.cells]
@@ -75,9 +72,10 @@ def estimated_answer(
             break
         if is_bounded_by is not None and best and len(cell) == 1 and is_bounded_by(cell[0], best):
             continue
-        knobs = _largest_that_fits(cell, fits or (lambda knobs: expect(knobs).fits))
-        if knobs is not None:
-            largest = expect(knobs)
+        # As if all smaller batches fit where a batch does.
+        n_fitting = bisect_left(cell, True, key=lambda knobs: not fits(knobs))
+        if n_fitting:
+            largest = expect(cell[n_fitting - 1])
             if answer is None or score_of(largest) > score_of(answer):
                 answer = largest
     winning = expect(winner)
@@ -85,12 +83,6 @@ def estimated_answer(
         return None
     gain_percent = 100.0 * (score_of(winning) / score_of(answer) - 1.0)
     return AutoPipelineAnswer(answer.knobs, answer.samples_per_s, gain_percent)
-
-
-def _largest_that_fits(cell: Sequence[Knobs], fits: Callable[[Knobs], bool]) -> Knobs | None:
-    """The largest batch that fits if all smaller ones do, as `largest_feasible`; None when none does."""
-    n_fitting = bisect_left(cell, True, key=lambda knobs: not fits(knobs))
-    return cell[n_fitting - 1] if n_fitting else None
 
 
 def measured_answer(summary: StudySummary) -> Trial | None:
@@ -101,8 +93,13 @@ def measured_answer(summary: StudySummary) -> Trial | None:
     space = summary.space
     largest_size = max(space["batch_size"]) if space else max(trial.knobs.batch_size for trial in summary.trials)
     tried = {trial.knobs for trial in summary.trials}
-    if not all(_is_bracketed(cell, largest_size) for cell in summary.cells):
-        return None
+    for cell in summary.cells:
+        # An untried batch size may be the largest that fits.
+        largest = cell.largest.knobs.batch_size if cell.largest else 0
+        if cell.first_unfit is None and largest != largest_size:
+            return None
+        if cell.first_unfit is not None and cell.first_unfit.knobs.batch_size != largest + 1:
+            return None
     if space is not None and any(tried.isdisjoint(cell) for cell in space.cells):
         return None
     return max((cell.largest for cell in summary.cells if cell.largest is not None), key=summary.worth)
@@ -116,21 +113,42 @@ def asks_auto_pipeline(summary: StudySummary) -> bool:
     return winner.knobs.session.words.has_auto_pipeline and measured_answer(summary) is None
 
 
-def _is_bracketed(cell: Cell, largest_size: int) -> bool:
-    """True if no untried batch size can be the largest that fits."""
-    largest = cell.largest.knobs.batch_size if cell.largest else 0
-    if cell.first_unfit is None:
-        return largest == largest_size
-    return cell.first_unfit.knobs.batch_size == largest + 1
-
-
 @reads
 def study_comparisons(summary: StudySummary) -> tuple[Comparison, ...]:
     """The winner against simple uses, the next best, the session that was measured in turns and [auto-pipeline].
 
     Configurations that were measured again are compared by their means, others by their trials.
     """
-    return tuple(_comparisons(summary)) if summary.winner else ()
+    if summary.winner is None:
+        return ()
+    comparisons = [_against_alternative(summary, alternative) for alternative in summary.alternatives]
+    verification = summary.verification
+    rows = verification.repeated if verification else ()
+    others = [row for row in rows[:2] if verification and row != verification.winner and row.name != ONE_SESSION]
+    if verification is not None and others:
+        comparisons.append(_against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict]))
+    elif len(summary.ranked) > 1:
+        comparisons.append(_against_trial(summary, RUNNER_UP, summary.ranked[1], "the next best configuration"))
+    else:
+        is_all = summary.space is None or len(summary.trials) >= summary.space.n_configurations
+        note = "nothing else fits" if is_all else "nothing else that was tried fits"
+        comparisons.append(Comparison(RUNNER_UP, None, None, None, note))
+    for row in rows:
+        if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
+            comparisons.append(_against_repeated(verification, row.name, row, "measured in the same turns"))
+    if not summary.winner.knobs.session.words.has_auto_pipeline:
+        return tuple(comparisons)
+    # The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated where that was asked.
+    answer = measured_answer(summary)
+    estimated = verification.auto_pipeline if verification else None
+    if answer is not None:
+        note = "the best of the largest batch sizes that fit, the answer of auto_pipeline"
+        comparisons.append(_against_trial(summary, GRID_BISECT, answer, note))
+    elif estimated is not None:
+        speed, gain_percent = Interval(estimated.samples_per_s, None), estimated.gain_percent
+        note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
+        comparisons.append(Comparison(GRID_BISECT, estimated.knobs, speed, gain_percent, note, estimated=True))
+    return tuple(comparisons)
 
 
 def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
@@ -146,27 +164,6 @@ def with_best_use(comparisons: Sequence[Comparison]) -> list[Comparison]:
     if best.estimated:
         note += f"; {_BY_ESTIMATE}"
     return [best._replace(note=note), *others]
-
-
-def _comparisons(summary: StudySummary) -> Iterator[Comparison]:
-    for alternative in summary.alternatives:
-        yield _against_alternative(summary, alternative)
-    verification = summary.verification
-    rows = verification.repeated if verification else ()
-    others = [row for row in rows[:2] if verification and row != verification.winner and row.name != ONE_SESSION]
-    if verification is not None and others:
-        yield _against_repeated(verification, RUNNER_UP, others[0], _NOTES[verification.verdict])
-    elif len(summary.ranked) > 1:
-        yield _against_trial(summary, RUNNER_UP, summary.ranked[1], "the next best configuration")
-    else:
-        is_all = summary.space is None or len(summary.trials) >= summary.space.n_configurations
-        note = "nothing else fits" if is_all else "nothing else that was tried fits"
-        yield Comparison(RUNNER_UP, None, None, None, note)
-    for row in rows:
-        if verification and row.name in (THIRD, ONE_SESSION) and row != verification.winner:
-            yield _against_repeated(verification, row.name, row, "measured in the same turns")
-    if summary.winner and summary.winner.knobs.session.words.has_auto_pipeline:
-        yield from _against_grid_bisect(summary)
 
 
 def _against_alternative(summary: StudySummary, alternative: Alternative) -> Comparison:
@@ -193,17 +190,12 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
         note = f"not measured; at most {alternative.samples_per_s:,.4g} samples/s, by the whole model"
         return Comparison(name, alternative.knobs, None, None, note, is_simple_use=True)
     speed = Interval(alternative.samples_per_s, None)
-    gain_percent = _estimated_gain_percent(summary, winner, alternative)
+    gain_percent = None
+    if summary.objective.follows_throughput and winner.estimated_samples_per_s:  # which alone is stored
+        other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
+        expected = winner.with_values(samples_per_s=winner.estimated_samples_per_s)
+        gain_percent = 100.0 * (summary.worth(expected) / summary.worth(other) - 1.0)
     return Comparison(name, alternative.knobs, speed, gain_percent, "", estimated=True, is_simple_use=True)
-
-
-def _estimated_gain_percent(summary: StudySummary, winner: Trial, alternative: Alternative) -> float | None:
-    """How much better the winner is by the estimates of both; None where throughput, which is stored, does not tell."""
-    if not summary.objective.follows_throughput or not winner.estimated_samples_per_s:
-        return None
-    other = Trial(alternative.knobs, Status.OK, samples_per_s=alternative.samples_per_s)
-    expected = winner.with_values(samples_per_s=winner.estimated_samples_per_s)
-    return 100.0 * (summary.worth(expected) / summary.worth(other) - 1.0)
 
 
 def _against_repeated(verification: Verification, name: str, other: Repeated, note: str) -> Comparison:
@@ -215,19 +207,6 @@ def _against_repeated(verification: Verification, name: str, other: Repeated, no
     if name != RUNNER_UP and not is_distinct(winner, other):
         note = f"{note}; the turns do not tell it from the winner"
     return Comparison(name, other.knobs, other.speed, gain_percent, note)
-
-
-def _against_grid_bisect(summary: StudySummary) -> Iterator[Comparison]:
-    """The answer of [auto-pipeline]: measured when the trials show it, otherwise estimated where that was asked."""
-    answer = measured_answer(summary)
-    estimated = summary.verification.auto_pipeline if summary.verification else None
-    if answer is not None:
-        note = "the best of the largest batch sizes that fit, the answer of auto_pipeline"
-        yield _against_trial(summary, GRID_BISECT, answer, note)
-    elif estimated is not None:
-        speed = Interval(estimated.samples_per_s, None)
-        note = f"what Graphcore's auto_pipeline would choose; {_BY_ESTIMATE}"
-        yield Comparison(GRID_BISECT, estimated.knobs, speed, estimated.gain_percent, note, estimated=True)
 
 
 def _against_trial(summary: StudySummary, name: str, other: Trial, note: str) -> Comparison:

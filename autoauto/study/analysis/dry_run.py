@@ -23,9 +23,7 @@ class DryRun(NamedTuple):
 
     Attributes:
         cells: the cells with an estimate, in the order of the grid.
-        n_tried: number of configurations that it would try.
         n_measured: number of those that are expected to fit their devices, and so would be measured.
-        n_configurations: of the space.
     """
 
     cells: tuple[ExpectedCell, ...]
@@ -44,12 +42,6 @@ def dry_run(
     """Run a method against the estimate; no trial is made and nothing is compiled whole.
 
     What the bounds of forecasts rule out is not forecast, as in a search.
-
-    Args:
-        space, objectives: of the search.
-        expect: the estimated trial of a configuration.
-        choice: the method.
-        bounds: the flow of the estimates, for its bounds; by default there are none.
     """
     estimates: dict[Knobs, Trial] = {}
 
@@ -85,20 +77,10 @@ def dry_run(
     )
 
 
-class ExpectedWinner(NamedTuple):
-    """The best of the estimates of a dry run.
-
-    Attributes:
-        trial: the best.
-        comparisons: with the best of every simple use of the cluster that was estimated and fits.
-    """
-
-    trial: Trial
-    comparisons: tuple[Comparison, ...]
-
-
-def expected_winner(cells: Iterable[ExpectedCell], space: SearchSpace, objectives: Objectives) -> ExpectedWinner | None:
-    """The best of the cells of a dry run, by the first objective; None where nothing fits."""
+def expected_winner(
+    cells: Iterable[ExpectedCell], space: SearchSpace, objectives: Objectives
+) -> tuple[Trial, list[Comparison]] | None:
+    """The best of a dry run by the first objective, against the best of every simple use; None where nothing fits."""
     score_of = objective_tuple(objectives)[0].score_of
     fitting = [expected.cell.best for expected in cells if expected.cell.best is not None]
     if not fitting:
@@ -114,4 +96,4 @@ def expected_winner(cells: Iterable[ExpectedCell], space: SearchSpace, objective
             gain_percent, note = 100.0 * (score_of(winner) / score_of(best) - 1.0), ""
         speed = Interval(best.samples_per_s, None)
         comparisons.append(Comparison(use.name, best.knobs, speed, gain_percent, note, True, is_simple_use=True))
-    return ExpectedWinner(winner, tuple(comparisons))
+    return winner, comparisons

@@ -5,15 +5,13 @@ In each turn all configurations are measured once, the first one changes (w winn
     turn 0    w r s        a drift of the machine's speed within a turn affects none more than the others,
     turn 1    r s w        and one between turns cancels in the differences of a turn (`break_tie`)
     turn 2      w r        a configuration that differs clearly from the winner, or ties with it, is left out (s here)
-
-Which of two configurations is better after both were measured in turns: `break_tie`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from optuna import Study
 
@@ -34,24 +32,14 @@ reading may err by as much, so the third best has turns too when its reading is 
 
 
 class TieBreak(NamedTuple):
-    """The better of two configurations.
-
-    Attributes:
-        second: whether it is the second, which is better, or as good and simpler.
-        verdict: how clear that is.
-    """
+    """Whether the second of two configurations is the better one, or as good and simpler, and how clear that is."""
 
     second: bool
     verdict: Verdict = Verdict.CLEAR
 
 
 def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
-    """True if further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`.
-
-    Args:
-        first, second: two configurations.
-        noise: the share of a score that is noise.
-    """
+    """True if further turns would only repeat what `break_tie` says: two differ clearly, or by no more than `noise`."""
     lead = _lead(first, second)
     if lead is None:
         return False
@@ -88,13 +76,7 @@ def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
 
 
 class _Lead(NamedTuple):
-    """By how much the score of one configuration is above that of another, in the turns that measured both.
-
-    Attributes:
-        mean: over turns.
-        error: half the width of its 95 % confidence interval.
-        largest: score of both.
-    """
+    """By how much a score is above another in turns of both: mean, half its 95 % interval, the largest score."""
 
     mean: float
     error: float
@@ -102,7 +84,6 @@ class _Lead(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """True if 0 is not in the interval."""
         return abs(self.mean) > self.error
 
 
@@ -134,7 +115,11 @@ def repeated_of(
     Those whose throughput is lower by the intervals of their runs are left out: turns decide nothing there.
     """
     measured = {trial.knobs: trial for trial in trials}
-    beaten = _beaten(measured, best) if objective.is_throughput else set[Knobs]()
+    beaten: set[Knobs] = set()  # those whose interval lies wholly below that of the best
+    ends = {knobs: trial.result.ends for knobs, trial in measured.items()}
+    of_best = ends.get(best)
+    if objective.is_throughput and of_best is not None:
+        beaten = {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
     scores: dict[Knobs, float] = {}
     for knobs, trial in measured.items():
         if trial.fits and knobs not in beaten:
@@ -153,21 +138,11 @@ def repeated_of(
     return rows
 
 
-def _beaten(trials: Mapping[Knobs, Trial], best: Knobs) -> set[Knobs]:
-    """The configurations whose interval lies wholly below that of the best; none where runs have no intervals."""
-    ends = {knobs: trial.result.ends for knobs, trial in trials.items()}
-    of_best = ends.get(best)
-    if of_best is None:
-        return set()
-    return {knobs for knobs, each in ends.items() if each and each.is_below(of_best)}
-
-
 class Turns(NamedTuple):
     """What is measured again, and how often.
 
     Attributes:
         rows: the configurations, the best first, without turns; see `repeated_of`.
-        n_repeats: number of turns, 1 or more.
         n_candidates: how many of the configurations, from the first on, may be the winner.
         noise: the share of a score that is noise; 0 where all measurements are equal, of which none is left out.
         known: trials that fit, whose numbers are used instead of another measurement, on a target where all are equal.
@@ -196,15 +171,8 @@ def verify(
     verification of the same configurations and as many turns is not repeated.
 
     Args:
-        study: of the search.
-        turns: what is measured again.
-        objective: of the search.
         executor: measures; it is closed at the end.
         progress: called before every measurement with the number of finished ones and of all.
-
-    Raises:
-        KeyboardInterrupt: it was interrupted.
-        BadInput: the study's database cannot be used any more.
     """
     noise, n_repeats = turns.noise, turns.n_repeats
     rows = list(turns.rows)
@@ -237,23 +205,28 @@ def verify(
 
 def with_means(trials: Iterable[Trial], verification: Verification, objective: Objective) -> list[Trial]:
     """The trials; the throughput of those that were measured again, and the objective's number, are of all turns."""
-    means = {row.knobs: _means(row, objective) for row in verification.repeated}
-    return [trial.with_values(**means[trial.knobs]) if means.get(trial.knobs) else trial for trial in trials]
-
-
-def _means(row: Repeated, objective: Objective) -> dict[str, float]:
-    """The mean throughput of all turns, and the number of the mean score; none where no turn has a measurement."""
-    if row.speed is None or row.score is None:
-        return {}
-    means = {"samples_per_s": row.speed.mean}
-    if objective.number and row.score.error is not None:  # of several turns
-        means.setdefault(objective.number, objective.value_of(row.score.mean))
-    return means
+    means: dict[Knobs, dict[str, float]] = {}
+    for row in verification.repeated:
+        if row.speed is None or row.score is None:  # no turn has a measurement
+            continue
+        means[row.knobs] = {"samples_per_s": row.speed.mean}
+        if objective.number and row.score.error is not None:  # of several turns
+            means[row.knobs].setdefault(objective.number, objective.value_of(row.score.mean))
+    return [trial.with_values(**means[trial.knobs]) if trial.knobs in means else trial for trial in trials]
 
 
 def verifications(study: Study) -> list[Verification]:
     """The stored verifications, the last first: one for every configuration that was the best of a search."""
-    return [_read(entry) for entry in attributes_of(study).get(VERIFIED, ())]
+    stored = []
+    for entry in attributes_of(study).get(VERIFIED, ()):
+        rows = []
+        for row in entry["repeated"]:
+            speeds, scores = tuple(row["samples_per_s"]), tuple(row["scores"])
+            rows.append(Repeated(row["name"], knobs_of(row["knobs"]), speeds, scores, row["reason"]))
+        answer = entry["seed"] and AutoPipelineAnswer(**{**entry["seed"], "knobs": knobs_of(entry["seed"]["knobs"])})
+        verdict = Verdict(entry["verdict"])
+        stored.append(Verification(tuple(rows), entry["n_repeats"], entry["settled"], verdict, answer))
+    return stored
 
 
 def verified_winners(study: Study) -> dict[Knobs, Knobs]:
@@ -315,12 +288,3 @@ def store_verification(study: Study, verification: Verification) -> None:
     best = verification.repeated[0].knobs.values
     others = [other for other in attributes_of(study).get(VERIFIED, ()) if other["repeated"][0]["knobs"] != best]
     set_attribute(study, VERIFIED, [entry, *others])
-
-
-def _read(entry: Mapping[str, Any]) -> Verification:
-    rows = [
-        Repeated(row["name"], knobs_of(row["knobs"]), tuple(row["samples_per_s"]), tuple(row["scores"]), row["reason"])
-        for row in entry["repeated"]
-    ]
-    answer = entry["seed"] and AutoPipelineAnswer(**{**entry["seed"], "knobs": knobs_of(entry["seed"]["knobs"])})
-    return Verification(tuple(rows), entry["n_repeats"], entry["settled"], Verdict(entry["verdict"]), answer)

@@ -40,9 +40,13 @@ class DaskExecutor:
             self._client = Client(address, timeout=_CONNECT_S, set_as_default=False)
         except (OSError, ValueError) as error:
             raise BadInput(f"there must be a Dask scheduler at {address}, got {error}; try dask scheduler") from error
-        self._address, self._evaluate, self._bounds, self._failures = address, evaluate, bounds, ConsecutiveFailures()
+        self._address, self._evaluate, self._bounds = address, evaluate, bounds
         self._measuring: dict[Knobs, tuple[Any, float]] = {}
-        self.n_slots = n_slots or self._n_devices()
+        self.on_recorded = ConsecutiveFailures().count
+        self.n_slots = n_slots or sum(self._devices())
+        if not self.n_slots:
+            self._client.close()
+            raise BadInput(f"no Dask worker has devices; start them with dask worker --resources {DEVICE}=1")
 
     @property
     def n_free(self) -> int:
@@ -50,39 +54,22 @@ class DaskExecutor:
         return self.n_slots - len(self._measuring)
 
     def submit(self, knobs: Knobs) -> None:
-        """Send it to the cluster.
-
-        Raises:
-            BadInput: no worker has so many devices, or the scheduler is gone.
-        """
+        """Send it to the cluster; a BadInput if no worker has so many devices, or the scheduler is gone."""
         with self._scheduler_errors():
-            self._submit(knobs)
-
-    def _submit(self, knobs: Knobs) -> None:
-        largest = max(self._devices(), default=0)
-        if not largest:
-            raise CancelledError
-        if knobs.n_devices > largest:
-            raise BadInput(
-                f"a measurement takes {knobs.n_devices} devices of one Dask worker, the largest has {largest}; "
-                f"start one with dask worker --resources {DEVICE}={knobs.n_devices}"
-            )
-        future = self._client.submit(
-            measure_in_process,
-            self._evaluate,
-            knobs,
-            self._bounds,
-            pure=False,
-            resources={DEVICE: knobs.n_devices},
-        )
+            largest = max(self._devices(), default=0)
+            if not largest:
+                raise CancelledError
+            if knobs.n_devices > largest:
+                raise BadInput(
+                    f"a measurement takes {knobs.n_devices} devices of one Dask worker, the largest has {largest}; "
+                    f"start one with dask worker --resources {DEVICE}={knobs.n_devices}"
+                )
+            task = measure_in_process, self._evaluate, knobs, self._bounds
+            future = self._client.submit(*task, pure=False, resources={DEVICE: knobs.n_devices})
         self._measuring[knobs] = future, monotonic()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for a result.
-
-        Raises:
-            BadInput: the scheduler is gone.
-        """
+        """Wait for a result; a BadInput if the scheduler is gone."""
         from distributed import wait as wait_for
 
         futures = [future for future, _ in self._measuring.values()]
@@ -99,10 +86,6 @@ class DaskExecutor:
             del self._measuring[knobs]
         with self._scheduler_errors():
             return [self._trial(knobs, *running) for knobs, running in done.items()]
-
-    def on_recorded(self, trial: Trial) -> None:
-        """Raise MeasurementsFailed after too many failures in a row."""
-        self._failures.count(trial)
 
     def close(self) -> None:
         """Cancel all measurements that have not started, and disconnect."""
@@ -135,15 +118,7 @@ class DaskExecutor:
             return failed_trial(knobs, Status.CRASH, reason, [], monotonic() - started_s)
         return finished_trial(knobs, error, monotonic() - started_s)
 
-    def _n_devices(self) -> int:
-        n_devices = sum(self._devices())
-        if not n_devices:
-            self._client.close()
-            raise BadInput(f"no Dask worker has devices; start them with dask worker --resources {DEVICE}=1")
-        return n_devices
-
     def _devices(self) -> list[int]:
-        """The number of devices of every worker."""
         if self._client.scheduler is None or self._client.status == "closed":
             raise CancelledError
         return [worker.n_devices for worker in workers_of(self._client)]

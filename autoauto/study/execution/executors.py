@@ -114,7 +114,7 @@ class ProcessExecutor:
 
     def __init__(self, evaluate: Evaluate, n_processes: int, bounds: Bounds) -> None:
         self._processes = [MeasuringProcess(evaluate, bounds) for _ in range(n_processes)]
-        self._failures = ConsecutiveFailures()
+        self.on_recorded = ConsecutiveFailures().count
         self.n_slots = n_processes
 
     def start(self) -> None:
@@ -147,10 +147,6 @@ class ProcessExecutor:
     def _busy(self) -> list[MeasuringProcess]:
         return [process for process in self._processes if process.knobs is not None]
 
-    def on_recorded(self, trial: Trial) -> None:
-        """Raise MeasurementsFailed after too many failures in a row."""
-        self._failures.count(trial)
-
     def close(self) -> None:
         """Kill the processes."""
         for process in self._processes:
@@ -164,11 +160,7 @@ class ConsecutiveFailures:
         self._n_failures, self._max_failures = 0, MAX_FIRST_FAILURES
 
     def count(self, trial: Trial) -> None:
-        """Count a trial.
-
-        Raises:
-            MeasurementsFailed: there were too many failures in a row.
-        """
+        """Count a trial; a MeasurementsFailed if it is one failure in a row too many."""
         if not trial.failed:
             self._n_failures, self._max_failures = 0, MAX_FAILURES
             return

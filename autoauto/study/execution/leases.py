@@ -76,7 +76,6 @@ class Claim(NamedTuple):
     """A lease that this process holds.
 
     Attributes:
-        knobs: the configuration to measure.
         ranges: of its parameters, in the space of the search that requested it.
         token: a random name that only this claim has.
         n_claims: number of claims including this one; the workers of all earlier ones were lost.
@@ -103,8 +102,7 @@ class Leases:
         self._storage = storage
         self._engine = self._storage.engine
         self._trials: Memo[int, Trial] = Memo(_MAX_TRIALS)  # by number in the database: those that ended do not change
-        self._make_table()
-        self._forget_deleted_study()
+        self._prepare_table()
 
     @through_restarts
     def request(self, configurations: Mapping[Knobs, Ranges]) -> None:
@@ -113,7 +111,8 @@ class Leases:
             known = set(connection.scalars(select(_LEASES.c.configuration).where(self._are(configurations))))
         for knobs, ranges in configurations.items():
             if _name(knobs) not in known:
-                row = {"configuration": _name(knobs), "ranges": _dump(ranges)}
+                texts = {name: distribution_to_json(distribution) for name, distribution in ranges.items()}
+                row = {"configuration": _name(knobs), "ranges": json.dumps(texts)}
                 with suppress(IntegrityError), self._engine.begin() as connection:  # another search requested it too
                     connection.execute(insert(_LEASES), {"study_id": self._study_id, "n_claims": 0, **row})
 
@@ -141,7 +140,13 @@ class Leases:
     @through_restarts
     def claim(self, among: Collection[Knobs] | None = None) -> Claim | None:
         """Lease a configuration that is waiting; None when there is none."""
-        return self._claim(among) or (self._claim(among) if self._free_leases_of_gone_processes() else None)
+        claim = self._claim(among)
+        if claim is None:
+            with self._engine.begin() as connection:
+                has_freed = self._rows.free_those_of_gone_processes(connection, _LEASES.c.study_id == self._study_id)
+            if has_freed:
+                return self._claim(among)
+        return claim
 
     @through_restarts
     def renew(self, claim: Claim) -> bool:
@@ -197,11 +202,10 @@ class Leases:
         values = {**self._rows.taken(now_s, this_process()), "n_claims": _LEASES.c.n_claims + 1}
         with self._engine.begin() as connection:
             row = backend.claim_first(connection, _LEASES, free, values)
-        return None if row is None else Claim(_knobs(row.configuration), _load(row.ranges), row.token, row.n_claims)
-
-    def _free_leases_of_gone_processes(self) -> bool:
-        with self._engine.begin() as connection:
-            return self._rows.free_those_of_gone_processes(connection, _LEASES.c.study_id == self._study_id)
+        if row is None:
+            return None
+        ranges = {name: json_to_distribution(text) for name, text in json.loads(row.ranges).items()}
+        return Claim(_knobs(row.configuration), ranges, row.token, row.n_claims)
 
     def _are(self, configurations: Collection[Knobs]) -> ColumnElement[bool]:
         names = list(map(_name, configurations))
@@ -215,12 +219,9 @@ class Leases:
         return and_(_LEASES.c.study_id == self._study_id, _LEASES.c.token == claim.token)
 
     @through_restarts
-    def _make_table(self) -> None:
+    def _prepare_table(self) -> None:
         create_table(self._engine, _LEASES)
-
-    @through_restarts
-    def _forget_deleted_study(self) -> None:
-        """Delete finished rows of a study without trials: they are of a deleted study whose number was used again."""
+        # Finished rows of a study without trials are of a deleted study whose number was used again.
         trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == self._study_id)
         finished = and_(_LEASES.c.study_id == self._study_id, _LEASES.c.trial_id.is_not(None))
         with self._engine.begin() as connection:
@@ -233,11 +234,3 @@ def _name(knobs: Knobs) -> str:
 
 def _knobs(name: str) -> Knobs:
     return knobs_of(json.loads(name))
-
-
-def _dump(ranges: Ranges) -> str:
-    return json.dumps({name: distribution_to_json(distribution) for name, distribution in ranges.items()})
-
-
-def _load(ranges: str) -> Ranges:
-    return {name: json_to_distribution(distribution) for name, distribution in json.loads(ranges).items()}

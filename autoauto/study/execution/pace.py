@@ -8,7 +8,6 @@ from time import monotonic
 from typing import NamedTuple
 
 import optuna
-from optuna import Study
 from optuna.trial import TrialState
 
 from autoauto.records.errors import AutoautoError
@@ -33,13 +32,7 @@ class TimeLeft:
         self._start_s, self._start_done = 0.0, 0
 
     def seconds(self, activity: SearchActivity, done: int, total: int, resumed: bool) -> float | None:
-        """The remaining seconds of an activity; None before its first step is done.
-
-        Args:
-            activity: what the search does now.
-            done, total: its progress.
-            resumed: whether the result of the next configuration is known from an earlier search.
-        """
+        """The remaining seconds of an activity; None before its first step is done."""
         now_s = self._clock()
         if self._resumed or resumed or activity is not self._activity or done < self._start_done:
             self._activity, self._start_s, self._start_done = activity, now_s, done
@@ -49,12 +42,7 @@ class TimeLeft:
 
 
 class Pace(NamedTuple):
-    """The duration of measurements.
-
-    Attributes:
-        seconds: the median duration.
-        n_known: number of measurements.
-    """
+    """The median duration of measurements, and their number."""
 
     seconds: float
     n_known: int
@@ -62,12 +50,7 @@ class Pace(NamedTuple):
 
 @through_restarts
 def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
-    """The duration of measurements in all studies of the same model on the same devices; None without such studies.
-
-    Args:
-        storage: URL of the database, which need not exist.
-        fingerprint: of the search; see `PACE_ATTRIBUTES`.
-    """
+    """The duration of measurements in all studies of the same model on the same devices; None without such studies."""
     try:
         backend = existing_storage(storage)
     except AutoautoError:
@@ -77,10 +60,7 @@ def known_pace(storage: str, fingerprint: Mapping[str, str]) -> Pace | None:
         study = optuna.load_study(study_name=name, storage=backend)
         attributes = attributes_of(study)
         if all(attributes.get(name) == fingerprint[name] for name in PACE_ATTRIBUTES):
-            durations += _durations(study)
+            for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)):
+                if trial.duration is not None:
+                    durations.append(trial.duration.total_seconds())
     return Pace(median(durations), len(durations)) if durations else None
-
-
-def _durations(study: Study) -> list[float]:
-    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    return [trial.duration.total_seconds() for trial in trials if trial.duration is not None]

@@ -59,9 +59,6 @@ class MeasuringProcess:
 
     It is a `ChildProcess`: it ends with its parent, and all that it started with it. It is replaced before the next
     measurement when it crashed, hung or raised.
-
-    Attributes:
-        knobs: the configuration that it measures; None while it is idle.
     """
 
     def __init__(self, evaluate: Evaluate, bounds: Bounds) -> None:
@@ -69,7 +66,7 @@ class MeasuringProcess:
         self._evaluate, self._bounds = evaluate, bounds
         self._process: ChildProcess | None = None
         self._log: IO[bytes] | None = None
-        self.knobs: Knobs | None = None
+        self.knobs: Knobs | None = None  # that it measures; None while it is idle
         self._request = 0
         self._was_idle = False
         self._started_s = 0.0
@@ -94,8 +91,11 @@ class MeasuringProcess:
 
     def start(self) -> None:
         """Start the process unless it runs."""
-        if self._process is None:
-            self._start()
+        if self._process is not None:
+            return
+        self._log = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (closed by `close`)
+        fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
+        self._process = ChildProcess(_measure, (self._evaluate,), self._log, self._bounds.memory_bytes, has_guard=True)
 
     def wait_until_ready(self) -> None:
         """Wait until the process is ready or has died; `poll` reports the death after `submit`."""
@@ -157,7 +157,11 @@ class MeasuringProcess:
 
     def _failed(self, status: Status, reason: str) -> Trial:
         assert self.knobs is not None
-        return failed_trial(self.knobs, status, reason, self._last_log_lines(), monotonic() - self._started_s)
+        assert self._log is not None
+        size = os.fstat(self._log.fileno()).st_size
+        self._log.seek(max(0, size - _LOG_BYTES))
+        log = self._log.read().decode(errors="replace").splitlines()
+        return failed_trial(self.knobs, status, reason, log, monotonic() - self._started_s)
 
     def close(self) -> None:
         """Kill the process and all that it started."""
@@ -168,24 +172,9 @@ class MeasuringProcess:
         self._process = self._log = self.knobs = None
         self._ready = self._was_idle = False
 
-    def _start(self) -> None:
-        self._log = tempfile.TemporaryFile(prefix="autoauto-")  # noqa: SIM115 (closed by `close`)
-        fcntl.fcntl(self._log, fcntl.F_SETFL, os.O_APPEND)
-        self._process = ChildProcess(_measure, (self._evaluate,), self._log, self._bounds.memory_bytes, has_guard=True)
-
-    def _last_log_lines(self) -> list[str]:
-        assert self._log is not None
-        size = os.fstat(self._log.fileno()).st_size
-        self._log.seek(max(0, size - _LOG_BYTES))
-        return self._log.read().decode(errors="replace").splitlines()[-LOG_LINES:]
-
 
 def _death(ending: Ending, bounds: Bounds) -> tuple[Status, str]:
-    """Why the process died, as far as its ending shows it.
-
-    Raises:
-        BadInput: its main module searches when it is imported.
-    """
+    """Why the process died, as far as its ending shows it."""
     code = ending.exit_code
     if ending.held_bytes:
         assert bounds.memory_bytes is not None

@@ -30,7 +30,6 @@ from autoauto.study.store.trials import Ranges, to_optuna
 
 Interruptible = Callable[[], AbstractContextManager[None]]
 """Makes the context in which a signal raises KeyboardInterrupt: `Interrupts.interruptible`."""
-Callback = Callable[[Trial], None]
 
 MAX_CLAIMS = 3
 """A configuration whose worker died so often is not tried again in the same search: it may be what kills workers."""
@@ -52,7 +51,7 @@ class WorkerLoop:
         executor: Executor,
         objectives: Objectives,
         lease_s: float = LEASE_S,
-        callback: Callback | None = None,
+        callback: Callable[[Trial], None] | None = None,
         stale: Collection[Knobs] = (),
     ) -> None:
         self._leases = Leases(study, lease_s)
@@ -99,16 +98,14 @@ class WorkerLoop:
     def work(self, interruptible: Interruptible, among: Collection[Knobs] | None = None) -> bool:
         """Claim what the executor has room for, wait for a moment, and write the trials that finished.
 
-        Args:
-            interruptible: as above.
-            among: the configurations that may be claimed; by default all requested ones.
-
-        Returns:
-            Whether anything was measured or is being measured.
+        True if anything was measured or is being measured. Only configurations `among` those given are claimed, by
+        default all requested ones.
         """
         while self._executor.n_free and (claim := self._leases.claim(among)):
             if claim.n_claims > MAX_CLAIMS:
-                self._give_up(claim)
+                reason = f"{MAX_CLAIMS} workers were lost while they measured it"
+                lost = failed_trial(claim.knobs, Status.CRASH, reason, [], 0.0)
+                self._leases.finish(claim, to_optuna(lost, claim.ranges, self._objectives))
             else:
                 self._claims[claim.knobs] = claim
                 self._executor.submit(claim.knobs)
@@ -136,11 +133,6 @@ class WorkerLoop:
                     self._reported.add(trial.number)
                     with interruptible():
                         self._callback(trial)
-
-    def _give_up(self, claim: Claim) -> None:
-        reason = f"{MAX_CLAIMS} workers were lost while they measured it"
-        trial = failed_trial(claim.knobs, Status.CRASH, reason, [], 0.0)
-        self._leases.finish(claim, to_optuna(trial, claim.ranges, self._objectives))
 
     def _renew(self) -> None:
         while not self._closed.wait(self._leases.lease_s / 3):

@@ -33,11 +33,7 @@ CELL_PATIENCE = 2
 
 
 def normal_share(deviations: float) -> float:
-    """The share of a normal distribution below so many standard deviations from its mean, also far below it.
-
-    >>> normal_share(0.0), round(normal_share(1.96), 4)
-    (0.5, 0.975)
-    """
+    """The share of a normal distribution below so many standard deviations from its mean, also far below it."""
     return erfc(-deviations / sqrt(2.0)) / 2.0
 
 
@@ -46,7 +42,6 @@ class Candidate(NamedTuple):
 
     Attributes:
         bound: the maximum score that is plausible.
-        expected: the expected score.
         holds: the probability that its constraints hold.
         cell: its cell.
         position: its index there.

@@ -36,8 +36,6 @@ def few(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Predi
     is what is no longer forecast to run.
 
     Args:
-        space: what is searched.
-        known: the observations of earlier searches.
         predictor: the forecasts, which must be exact.
         noise: share of a value that is noise.
     """
@@ -64,6 +62,7 @@ def _next(
     A configuration that failed counts no further.
     """
     usable: list[Knobs] = []
+    scores, limits = [], []
     ratios: dict[int, float] = {}  # of measured ones, by their index among the usable
     for knobs in every:
         forecast, observation = forecasts[knobs], observed.get(knobs)
@@ -75,29 +74,19 @@ def _next(
                 continue
             ratios[len(usable)] = ratio
         usable.append(knobs)
+        scores.append(forecast.score)
+        # The largest log ratio of times with which the constraints hold; infinite without any.
+        limits.append(inf if forecast.violation == -inf else -log(constraint_ratio(forecast.violation)))
     if not usable:
         if observed:
             return None
         return min(every, key=lambda knobs: forecasts[knobs].shortfall, default=None)
-    choice = _choice(usable, [forecasts[knobs] for knobs in usable], noise)
-    for index, ratio in ratios.items():
-        choice.ratios.add(index, ratio)
-    chosen = choice.next()
-    return None if chosen is None or chosen in ratios else usable[chosen]
-
-
-def _choice(usable: Sequence[Knobs], forecasts: Sequence[Forecast], noise: float) -> MeasureNext:
-    scores = np.array([forecast.score for forecast in forecasts], dtype=float)
-    limits = np.array([_limit(forecast) for forecast in forecasts])
     doubts = np.ones(len(usable))
-    return MeasureNext(scores, limits, Ratios(correlations(*_positions(usable), doubts), doubts, noise), noise)
-
-
-def _limit(forecast: Forecast) -> float:
-    """The largest log ratio of times with which the constraints hold; infinite without any."""
-    if forecast.violation == -inf:
-        return inf
-    return -log(constraint_ratio(forecast.violation))
+    known = Ratios(correlations(*_positions(usable), doubts), doubts, noise)
+    for index, ratio in ratios.items():
+        known.add(index, ratio)
+    chosen = MeasureNext(np.array(scores), np.array(limits), known, noise).next()
+    return None if chosen is None or chosen in ratios else usable[chosen]
 
 
 def _log_ratio(forecast: Forecast, observation: Observation) -> float | None:
@@ -126,7 +115,6 @@ def _positions(usable: Sequence[Knobs]) -> tuple[FloatArray, FloatArray]:
 
 
 def _plainness(knobs: Knobs) -> tuple[Any, ...]:
-    """Smaller for the simpler configuration, and of these for the one with more defaults."""
     session: Mapping[str, Any] = knobs.session.values
     defaults = {knob.field: knob.default for knob in knobs.session.knobs}
     return (*simplicity(knobs), sum(defaults.get(name) != value for name, value in session.items()))

@@ -33,7 +33,10 @@ def fewest(space: SearchSpace, known: Mapping[Knobs, Observation], survey: Surve
     """
     n_cells = len(space.cells)
     forecasts = yield from forecast_all(space, survey)
-    levels = _by_devices(survey)
+    # The configurations that may work by their numbers of devices, of each the fastest first.
+    levels: dict[int, list[Knobs]] = defaultdict(list)
+    for trial in sorted(survey.fitting, key=lambda trial: -trial.samples_per_s):
+        levels[trial.knobs.n_devices].append(trial.knobs)
     counts = sorted(levels)
     n_new = 0
     works = {knobs: bool(observation.score) for knobs, observation in known.items()}
@@ -64,14 +67,6 @@ def fewest(space: SearchSpace, known: Mapping[Knobs, Observation], survey: Surve
         yield from any_works(levels[n_devices])
     if not any(works.values()):
         yield from any_works(nearest(forecasts))
-
-
-def _by_devices(survey: Survey) -> dict[int, list[Knobs]]:
-    """The configurations that may work by their numbers of devices, of each the fastest first."""
-    levels: dict[int, list[Knobs]] = defaultdict(list)
-    for trial in sorted(survey.fitting, key=lambda trial: -trial.samples_per_s):
-        levels[trial.knobs.n_devices].append(trial.knobs)
-    return levels
 
 
 def _likely(level: Sequence[Knobs]) -> list[Knobs]:

@@ -231,12 +231,7 @@ class GridPositions(NamedTuple):
 
 
 class ErrorModels(NamedTuple):
-    """The errors of the two quantities that are estimated for a configuration that fits.
-
-    Attributes:
-        scores: errors of its score.
-        constraint_ratios: errors of its `constraint_ratio`.
-    """
+    """The errors of the two quantities that are estimated for a configuration that fits."""
 
     scores: ErrorModel
     constraint_ratios: ErrorModel

@@ -10,69 +10,38 @@ For 7 batch sizes, of which 5 fit: the middle one is tried, and the half that ca
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import TypeVar
-
-from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.study.methods.protocol import Observation, Proposal, Proposals, Proposer
-
-T = TypeVar("T")
+from autoauto.study.methods.protocol import Proposal, Proposals, Proposer
 
 
 def max_tries(n_candidates: int) -> int:
-    """The maximum number of tries of `largest_feasible` among `n_candidates`: ceil(log2(n_candidates + 1)).
+    """The maximum number of tries of a bisection among `n_candidates`: ceil(log2(n_candidates + 1)).
 
     n candidates have n + 1 answers ("none fits" is one of them), and every try halves the answers that remain.
-
-    >>> [max_tries(n) for n in (0, 1, 2, 3, 4, 127, 128)]
-    [0, 1, 2, 2, 3, 7, 8]
     """
     return n_candidates.bit_length()
-
-
-def largest_feasible(candidates: Sequence[T]) -> Generator[T, bool, T | None]:
-    """The last feasible candidate, None when none is; all candidates before a feasible one must be feasible.
-
-    Yields the candidates to try and is sent whether they are feasible. Unlike [auto-pipeline] it also tries a single
-    candidate, and the smallest when all others are infeasible.
-
-    >>> search = largest_feasible([1, 2, 4])
-    >>> next(search), search.send(True)
-    (2, 4)
-    """
-    n_feasible, n_left = 0, len(candidates)  # candidates[:n_feasible] are feasible, candidates[n_left:] are not
-    while n_feasible < n_left:
-        middle = (n_feasible + n_left) // 2
-        if (yield candidates[middle]):
-            n_feasible = middle + 1
-        else:
-            n_left = middle
-    return candidates[n_feasible - 1] if n_feasible else None
 
 
 def grid_bisect(space: SearchSpace) -> Proposals:
     """Find the largest batch size that fits in every cell [auto-pipeline, max_throughput].
 
     It assumes that all smaller batches fit when a batch fits, and nothing about throughput: the best is the best
-    measured. The progress jumps after a cell that takes fewer tries than the maximum.
+    measured. The progress jumps after a cell that takes fewer tries than the maximum. Unlike [auto-pipeline] it also
+    tries a single size, and the smallest when all others are infeasible.
     """
     most_tries, cells = max_tries(len(space["batch_size"])), space.cells
     for index, cell in enumerate(cells):
-        yield from _bisect(cell, index * most_tries, len(cells) * most_tries)
-
-
-def _bisect(cell: Sequence[Knobs], done: int, total: int) -> Generator[Proposal, Observation | None, None]:
-    bisection = largest_feasible(cell)
-    knobs = next(bisection)
-    while True:
-        observation = yield Proposal(knobs, done, total)
-        assert observation is not None
-        done += 1
-        try:
-            knobs = bisection.send(observation.score is not None)
-        except StopIteration:
-            return
+        done = index * most_tries
+        n_feasible, n_left = 0, len(cell)  # cell[:n_feasible] are feasible, cell[n_left:] are not
+        while n_feasible < n_left:
+            middle = (n_feasible + n_left) // 2
+            observation = yield Proposal(cell[middle], done, len(cells) * most_tries)
+            assert observation is not None
+            done += 1
+            if observation.score is not None:
+                n_feasible = middle + 1
+            else:
+                n_left = middle
 
 
 BISECTION = Proposer(lambda space, _: grid_bisect(space))

@@ -34,7 +34,7 @@ from autoauto.study.methods.candidates import Candidate, Candidates
 from autoauto.study.methods.fewest import fewest
 from autoauto.study.methods.forecast_curve import SIGMA_ALL, ErrorModel, ErrorModels
 from autoauto.study.methods.protocol import Observation, Predictor, Proposal, Proposals
-from autoauto.study.methods.simple_uses import SimpleUse, simple_uses
+from autoauto.study.methods.simple_uses import simple_uses
 from autoauto.study.methods.surveyed import Survey, surveyed
 
 MIN_GAIN = 0.003
@@ -64,7 +64,6 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
     0.5 % by `studies/search_efficiency.py`. Where a measurement gives what the forecast says, it is (`surveyed`).
 
     Args:
-        space: what is searched.
         known: the observations of earlier searches, oldest first.
         predictor: the estimate. Cells are forecast only when their limit is above what is known, and a forecast is made
             tighter only before such a configuration is measured, so never for one whose bound is below the best.
@@ -89,16 +88,6 @@ def guided(space: SearchSpace, known: Mapping[Knobs, Observation], predictor: Pr
         search.record(cell, index, observation)
 
 
-def _cells(space: SearchSpace, predictor: Predictor) -> list[Candidates]:
-    """All cells; those that differ in the memory proportion alone are a family."""
-    families: dict[object, int] = {}
-    cells = []
-    for number, cell in enumerate(space.cells):
-        family = families.setdefault(replace(cell[0], session=cell[0].session.common), len(families))
-        cells.append(Candidates(cell, predictor, number, family))
-    return cells
-
-
 def _samples(cells: Iterable[Candidates]) -> list[Candidates]:
     """One cell of every pipeline and batch sizes, the simplest of those that may work; by ascending limit."""
     by_size: dict[object, list[Candidates]] = {}
@@ -113,7 +102,11 @@ def _samples(cells: Iterable[Candidates]) -> list[Candidates]:
 
 class _BranchAndBound:
     def __init__(self, space: SearchSpace, predictor: Predictor, noise: float) -> None:
-        cells = _cells(space, predictor)
+        families: dict[object, int] = {}  # of cells that differ in the memory proportion alone
+        cells = []
+        for number, cell in enumerate(space.cells):
+            family = families.setdefault(replace(cell[0], session=cell[0].session.common), len(families))
+            cells.append(Candidates(cell, predictor, number, family))
         self.n_cells = len(cells)
         # Not surveyed; the largest limit is last, of equal ones that whose stages have more choices, then the first.
         first = sorted(cells, key=lambda cell: (-cell.limit, cell.cell[0].mode.recompute is not Recompute.AUTO))
@@ -134,7 +127,6 @@ class _BranchAndBound:
 
     @property
     def n_surveyed(self) -> int:
-        """Number of cells that were surveyed."""
         return len(self._cells)
 
     def next_without_limit(self) -> Candidates | None:
@@ -175,7 +167,6 @@ class _BranchAndBound:
         return False
 
     def record_all(self, known: Mapping[Knobs, Observation]) -> None:
-        """Record the observations of earlier searches."""
         if not known:
             return
         positions = {knobs: (cell, index) for cell in self._by_number for index, knobs in enumerate(cell.cell)}
@@ -251,7 +242,6 @@ class _BranchAndBound:
                 return self._smallest_of_ties(self._most_promising(best))
 
     def _highest_bound(self) -> Candidate | None:
-        """The candidate of the highest bound above the target."""
         candidates = [candidate for cell in self._cells if (candidate := cell.best()) is not None]
         if not self._best:  # without a target, a bound is no reason to measure unless there is nothing else
             candidates = [candidate for candidate in candidates if not candidate.is_bound] or candidates
@@ -263,11 +253,7 @@ class _BranchAndBound:
         return max(ties, key=lambda candidate: candidate.rank)
 
     def _most_promising(self, best: Candidate) -> Candidate:
-        """The candidate above the target of the largest expected gain, as of configurations of engines (`MeasureNext`).
-
-        Args:
-            best: the candidate of the highest bound, which it stays where nothing works so far or it is only a bound.
-        """
+        """The candidate of the largest expected gain above the target, or `best` if nothing works or it is a bound."""
         if best.is_bound or not self._best:
             return best
         exact = []
@@ -325,8 +311,12 @@ class _BranchAndBound:
         """
         worth = self._best * exp(-SIGMA_ALL)
         for use in self._uses:
-            self._survey_best_of(use, worth)
+            # Cells of the use are surveyed until its best forecast above `worth` is known.
+            waiting = [cell for cell in self._waiting if use.has(cell.cell[0])]
             cells = [cell for cell in self._cells if use.has(cell.cell[0])]
+            while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in cells)]):
+                cells.append(waiting.pop())
+                self.survey(cells[-1], worth)
             if any(cell.measured_sizes for cell in cells):
                 continue
             candidates = []
@@ -338,14 +328,6 @@ class _BranchAndBound:
             if candidates:
                 return self._smallest_of_ties(max(candidates, key=lambda candidate: candidate.forecast))
         return None
-
-    def _survey_best_of(self, use: SimpleUse, worth: float) -> None:
-        """Survey cells of a use until its best forecast above `worth` is known."""
-        waiting = [cell for cell in self._waiting if use.has(cell.cell[0])]
-        known = [cell for cell in self._cells if use.has(cell.cell[0])]
-        while waiting and waiting[-1].limit >= max([worth, *(cell.best_forecast for cell in known)]):
-            known.append(waiting.pop())
-            self.survey(known[-1], worth)
 
     def _simpler_tie(self) -> Candidate | None:
         """A candidate of fewer devices that is expected to tie with the best; once for every count of devices."""

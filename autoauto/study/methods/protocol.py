@@ -136,6 +136,11 @@ class Predictor(NamedTuple):
     survey: Callable[[Sequence[Knobs]], Sequence[Forecast]] | None = None
     memory_never_falls: bool = False
 
+    def expected_score(self, knobs: Knobs) -> float | None:
+        """The score that is expected of a configuration; None when it is expected not to work."""
+        forecast = self.forecast(knobs)
+        return forecast.score if forecast.works else None
+
 
 Proposals = Generator[Proposal, Observation | None, None]
 """A method that runs: see the top of this file."""
@@ -144,12 +149,7 @@ Proposals = Generator[Proposal, Observation | None, None]
 def next_proposal(
     send: Callable[[Observation | None], Proposal], observation: Observation | None = None
 ) -> Proposal | None:
-    """The next proposal of a method; None at its end.
-
-    Args:
-        send: of the method.
-        observation: of its last proposal; None before the first, and of a proposal without a configuration.
-    """
+    """The next proposal of a method, None at its end; it is sent the observation of the last, or None for none."""
     try:
         return send(observation)
     except StopIteration:

@@ -1,4 +1,4 @@
-"""The methods of search by name, `method_of`, and the estimate as they ask it, `predictor`."""
+"""The methods of search by name, `MethodChoice`, and the estimate as they ask it, `predictor`."""
 
 from __future__ import annotations
 
@@ -43,45 +43,12 @@ MIN_REFINEMENT = 0.001
 RANDOM_SEED = 0  # of the samplers: a search that is resumed draws the same configurations again
 
 
-def method_of(
-    method: Method,
-    predictor: Predictor,
-    objectives: Objectives,
-    noise: float = 0.0,
-    n_measurements: int = 30,
-    last: Knobs | None = None,
-) -> Proposer:
-    """The method of a name, as `run_search` takes it.
-
-    Args:
-        method: its name.
-        predictor: the estimate; only guided asks.
-        objectives: of the search; guided optimises the first.
-        noise: share of a value that is noise; only guided uses it.
-        n_measurements: number of measurements after which tpe and random stop.
-        last: one more configuration, which every method proposes in the end.
-    """
-    n_objectives = len(objective_tuple(objectives))
-    methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
-        Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
-        Method.GRID_BISECT: BISECTION.start,
-        Method.GUIDED: lambda space, known: guided(space, known, predictor, noise),
-        Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n_measurements, n_objectives),
-        Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n_measurements, n_objectives),
-    }
-    proposer = Proposer(methods[method], f"{method} {noise}" if method is Method.GUIDED else "")
-    return proposer if last is None else followed_by(proposer, last)
-
-
 class MethodChoice(NamedTuple):
-    """A method and what it is given, beside the estimate and the objectives; see `method_of`.
+    """A method and what it is given, beside the estimate, which only guided asks, and the objectives.
 
     Attributes:
-        method: its name.
-        noise: share of a value that is noise.
         n_measurements: the budget of tpe and random.
         last: one more configuration, which it proposes in the end.
-        first: the configurations that it proposes first.
         most: configurations that it measures at most, which `few` then chooses; None for as many as it wants.
     """
 
@@ -97,16 +64,23 @@ class MethodChoice(NamedTuple):
         if self.most is not None:
             method = Proposer(lambda space, known: few(space, known, predictor, self.noise), f"few {self.noise}")
         else:
-            method = method_of(self.method, predictor, objectives, self.noise, self.n_measurements, self.last)
+            n, n_objectives = self.n_measurements, len(objective_tuple(objectives))
+            methods: dict[Method, Callable[[SearchSpace, Mapping[Knobs, Observation]], Proposals]] = {
+                Method.EXHAUSTIVE: lambda space, _: exhaustive(space),
+                Method.GRID_BISECT: BISECTION.start,
+                Method.GUIDED: lambda space, known: guided(space, known, predictor, self.noise),
+                Method.TPE: lambda space, _: sampled(space, TPESampler(seed=RANDOM_SEED), n, n_objectives),
+                Method.RANDOM: lambda space, _: sampled(space, RandomSampler(seed=RANDOM_SEED), n, n_objectives),
+            }
+            name = f"{self.method} {self.noise}" if self.method is Method.GUIDED else ""
+            method = Proposer(methods[self.method], name)
+            if self.last is not None:
+                method = followed_by(method, self.last)
         return limited(preceded_by(method, self.first), self.most)
 
 
 def method_for(objectives: Objectives, method: str | None) -> Method:
-    """The method of that name; by default guided for one objective and tpe for several.
-
-    Raises:
-        BadInput: there is no such method, or it is guided and there are several objectives.
-    """
+    """The method of that name, by default guided for one objective and tpe for several; a BadInput if it suits not."""
     several = len(objective_tuple(objectives)) > 1
     name = method or (Method.TPE if several else Method.GUIDED)
     if name not in set(Method):
@@ -134,26 +108,20 @@ def predictor(
 
     Args:
         expect: the estimated trial of a configuration.
-        objectives: of the search.
         upper_bound: one that is no worse and costs less to make; None where `expect` costs as little.
         is_bounded_by: says sooner whether a configuration gives no more than so many samples/s.
         step_bounds: bounds of the estimate, sooner than all of these; used for throughput only, as `is_bounded_by`.
         survey: makes the forecasts of whole cells at once, in place of all others.
-        memory_never_falls: as in `Predictor`.
     """
     if survey is not None:
         return Predictor(lambda knobs, _=0.0: survey([knobs])[0], survey=survey)
     if not objective_tuple(objectives)[0].is_throughput:  # they are bounds of throughput
         is_bounded_by = step_bounds = None
-    upper_bound = upper_bound or _unknown
+    upper_bound = upper_bound or (lambda _: None)
     forecast = _forecaster(expect, objectives, upper_bound, is_bounded_by)
     refine = _refiner(expect, objectives, upper_bound)
-    limit = _limiter(step_bounds or _unknown)
+    limit = _limiter(step_bounds or (lambda _: None))
     return Predictor(forecast, limit, refine, memory_never_falls=memory_never_falls)
-
-
-def _unknown(knobs: Knobs) -> None:
-    """The bound of a configuration where none costs less than its estimate."""
 
 
 def _forecaster(
@@ -178,13 +146,12 @@ def _forecaster(
 
 
 def _limiter(step_bounds: Callable[[Knobs], StepBounds | None]) -> Callable[[Knobs], float]:
-    """A configuration whose fullest device lacks so much that the estimate cannot err by as much is not forecast."""
-
     @cache
     def limit(knobs: Knobs) -> float:
         best = step_bounds(knobs)
         if best is None:
             return inf
+        # What lacks so much on its fullest device that the estimate cannot err by as much is not forecast.
         return 0.0 if best.excess > MAX_MEMORY_DOUBT else best.samples_per_s
 
     return limit

@@ -20,12 +20,7 @@ from autoauto.space.space import SearchSpace
 
 
 class SimpleUse(NamedTuple):
-    """Pipelines of a length and a number, with any memory proportion, batch size and schedule.
-
-    Attributes:
-        n_ipu, replicas, group_size: as in `Knobs`.
-        words: of the target.
-    """
+    """Pipelines of a length and a number, with any memory proportion, batch size and schedule."""
 
     n_ipu: int
     replicas: int

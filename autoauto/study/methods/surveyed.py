@@ -65,18 +65,18 @@ class Survey:
         if len(known) < len(cell):
             trials = self._forecasts(cell)
             self.fitting += [trial for trial in trials if trial.fits]
-            known = list(map(self._forecast, trials))
-            self._known.update(zip(cell, known, strict=True))
+            known = []
+            for knobs, trial in zip(cell, trials, strict=True):
+                score = self._objective.worth(trial) if trial.runs else None
+                is_unsupported = trial.status is Status.UNSUPPORTED
+                self._known[knobs] = Forecast(score, trial.excess, trial.violation, unsupported=is_unsupported)
+                known.append(self._known[knobs])
         return known
 
     @property
     def front(self) -> list[Trial]:
         """The `users_front` of all forecasts so far; empty where arrivals are simulated, which forecasts only bound."""
         return [] if self.simulates else users_front(self.fitting)
-
-    def _forecast(self, trial: Trial) -> Forecast:
-        score = self._objective.worth(trial) if trial.runs else None
-        return Forecast(score, trial.excess, trial.violation, unsupported=trial.status is Status.UNSUPPORTED)
 
 
 def surveyed(space: SearchSpace, known: Mapping[Knobs, Observation], survey: Survey) -> Proposals:

@@ -30,14 +30,10 @@ class DashboardFiles:
     earlier one.
 
     Args:
-        storage: URL of the study's database.
-        study_name: its name there.
         folder: of the files; created when it does not exist.
 
     Attributes:
-        backend: the database.
         study_id: the number of the study there, part of addresses of the dashboard.
-        files: those in the folder.
 
     Raises:
         BadInput: the database or the folder cannot be used.

@@ -1,7 +1,4 @@
-"""The database of a study, opened as Optuna's `RDBStorage`; every database error becomes a `BadInput` of one line.
-
-A search without storage has a database that is deleted at its end: `temporary_database`.
-"""
+"""The database of a study, opened as Optuna's `RDBStorage`; every database error becomes a `BadInput` of one line."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ from autoauto.study.store.trial_storage import TrialStorage, storage_of
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_PREFIX = "autoauto-trials-"
 _DATABASE = "trials.db"
 
 
@@ -90,10 +86,7 @@ def reads(work: Callable[P, T]) -> Callable[P, T]:
 
 
 def through_restarts(work: Callable[P, T]) -> Callable[P, T]:
-    """Repeat `work`, which may be done twice, as `retried` does, then raise the BadInput of `row_errors`; a decorator.
-
-    Ctrl-C ends the wait.
-    """
+    """Repeat `work`, which may be done twice, as `retried`, then raise as `row_errors`; Ctrl-C ends it. A decorator."""
 
     @wraps(work)
     def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -134,11 +127,7 @@ def existing_storage(storage: str) -> TrialStorage:
 
 
 def existing_engine(storage: str) -> Engine:
-    """Connections to a database that holds studies; none stays open between two uses.
-
-    Raises:
-        BadInput, MissingExtra: as `existing_storage`.
-    """
+    """Connections to a database that holds studies; none stays open between two uses."""
     url = parse_url(storage)
     file = backend_of(url).file(url)
     if file is not None and not file.exists():
@@ -153,11 +142,7 @@ def existing_engine(storage: str) -> Engine:
 
 
 def in_memory(storage: str) -> bool:
-    """True if a URL is that of a database in memory, which is lost with its connection.
-
-    Raises:
-        BadInput: it is no database URL.
-    """
+    """True if a URL is that of a database in memory, which is lost with its connection; a BadInput if it is none."""
     url = parse_url(storage)
     return backend_of(url).is_in_memory(url)
 
@@ -193,9 +178,6 @@ def shown_storage(storage: str) -> str:
 
     >>> shown_storage("postgresql://me:secret@host/db")
     'postgresql://me:***@host/db'
-
-    Raises:
-        BadInput: it is no database URL.
     """
     return SERVED if storage in _HIDDEN else shown(parse_url(storage))
 
@@ -232,9 +214,9 @@ def _reached(url: URL) -> Engine:
 @contextmanager
 def temporary_database() -> Iterator[str]:
     """The URL of a database that is deleted at the end; deletes first what killed processes left."""
-    with temporary_folder(_PREFIX, _holds_databases_only) as folder:
+
+    def holds_databases_only(folder: Path) -> bool:
+        return all(file.name.startswith(_DATABASE) for file in folder.iterdir())
+
+    with temporary_folder("autoauto-trials-", holds_databases_only) as folder:
         yield file_url(folder / _DATABASE).render_as_string()
-
-
-def _holds_databases_only(folder: Path) -> bool:
-    return all(file.name.startswith(_DATABASE) for file in folder.iterdir())

@@ -59,7 +59,6 @@ def _attributes(of: str, column: Column[int]) -> Table:
 
 
 def _value(name: str, kind: str, *kinds: str) -> tuple[Column[Any], Column[Any]]:
-    """The column of a value, and that of what it is."""
     return Column(name, Float(_DOUBLE)), Column(f"{name}_type", Enum(*kinds, name=kind), nullable=False)
 
 

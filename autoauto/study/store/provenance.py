@@ -16,11 +16,7 @@ _GIT_S = 10.0  # a file system that hangs must not stop a search
 
 
 def provenance(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    """Versions, the state of autoauto's checkout when it runs from one, and the machine without its name.
-
-    Args:
-        packages: whose versions are included, where they are installed.
-    """
+    """Versions, the state of autoauto's checkout when it runs from one, and the machine without its name."""
     attributes = {"python": platform.python_version(), "machine": machine()}
     for package in packages:
         try:
@@ -35,7 +31,13 @@ def machine() -> str:
     """System, processor, cores that this process may use, and memory."""
     n_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     n_cores = len(os.sched_getaffinity(0))
-    return f"{platform.system()} {platform.machine()}, {_processor()}, {n_cores} cores, {format_bytes(n_bytes)}"
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    processor = next(names, platform.processor() or "unknown processor")
+    return f"{platform.system()} {platform.machine()}, {processor}, {n_cores} cores, {format_bytes(n_bytes)}"
 
 
 def git_state(root: Path) -> str | None:
@@ -58,12 +60,3 @@ def _git(root: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or "unknown processor")

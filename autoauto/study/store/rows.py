@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -86,15 +86,20 @@ def rows_of(storage: RDBStorage, study_id: int, numbers: range = range(2**31)) -
         rows[trial_id].setdefault(name, value)
     external = {name: json_to_distribution(distribution).to_external_repr for name, distribution in distributions}
     for trial_id, name, value in params:
-        rows[trial_id][name] = _external(external[name], value)
+        try:
+            rows[trial_id][name] = external[name](value)
+        except (IndexError, TypeError, ValueError):
+            rows[trial_id][name] = UNREADABLE
     for trial_id, objective, value, kind in values:
         name = f"value_{objective}" if objective else "value"
         rows[trial_id][name] = _INFINITE.get(kind, value)
     for (trial_id, name, _), value in zip(system, _parsed(row[2] for row in system), strict=True):
         if name == "reason":
             rows[trial_id]["reason"] = value
+        elif isinstance(value, list) and all(isinstance(each, int | float) for each in value):
+            rows[trial_id]["constraint"] = max(value, default=None)  # the largest violation
         else:
-            rows[trial_id]["constraint"] = _largest(value)
+            rows[trial_id]["constraint"] = UNREADABLE
     return [rows[trial.trial_id] for trial in trials]
 
 
@@ -103,20 +108,6 @@ class _Unreadable:
 
 
 UNREADABLE = _Unreadable()
-
-
-def _external(convert: Callable[[float], Any], value: Any) -> Any:
-    try:
-        return convert(value)
-    except (IndexError, TypeError, ValueError):
-        return UNREADABLE
-
-
-def _largest(violations: Any) -> Any:
-    """The largest of the violations of a trial; None where it has none."""
-    if isinstance(violations, list) and all(isinstance(each, int | float) for each in violations):
-        return max(violations, default=None)
-    return UNREADABLE
 
 
 def _trial_cells(trial: Row[Any]) -> dict[str, Any]:
@@ -146,11 +137,10 @@ def _parsed(values: Iterable[str]) -> list[Any]:
         together = []
     if len(together) == len(texts):
         return together
-    return list(map(_parsed_alone, texts))  # one that was edited may be none, or look like several
-
-
-def _parsed_alone(text: Any) -> Any:
-    try:
-        return json.loads(text)
-    except (TypeError, ValueError):
-        return UNREADABLE
+    alone = []
+    for text in texts:  # one that was edited may be none, or look like several
+        try:
+            alone.append(json.loads(text))
+        except (TypeError, ValueError):
+            alone.append(UNREADABLE)
+    return alone

@@ -1,7 +1,4 @@
-"""A study in a database: opened for a search, joined by a worker, or loaded to be read; and the space of its search.
-
-The studies of a database, read without their trials: `list_studies`, and `find_study` by a part of a name.
-"""
+"""A study in a database: opened for a search, joined by a worker, or loaded to be read; and the space of its search."""
 
 from __future__ import annotations
 
@@ -64,7 +61,6 @@ def open_study(
 
     Args:
         storage: for example "sqlite:///studies/autoauto.db"; a new file is made with its folder.
-        study_name: its name in that database.
         objectives: define the directions; part of the fingerprint.
         fingerprint: what trials must share to be comparable (model digest, cluster, target version, ...); user
             attributes of the study.
@@ -72,7 +68,6 @@ def open_study(
 
     Raises:
         BadInput: the database cannot be used, or the study was made with another fingerprint.
-        MissingExtra: the database's driver is not installed.
     """
     if in_memory(storage):
         raise BadInput(f"a study is stored in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
@@ -116,12 +111,7 @@ def no_study(storage: str, study_name: str, names: Iterable[str]) -> BadInput:
 
 @through_restarts
 def join_study(storage: str, study_name: str) -> optuna.Study:
-    """Load a study to measure for the search that made it.
-
-    Raises:
-        BadInput: there is no such database or no such study.
-        MissingExtra: the database's driver is not installed.
-    """
+    """Load a study to measure for the search that made it; raises as `load_study`."""
     load_study(storage, study_name)
     with without_optuna_log():
         return optuna.load_study(study_name=study_name, storage=open_storage(storage))
@@ -160,7 +150,7 @@ def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> No
     if changed:
         storage, study_id = database_of(study)
         assert isinstance(storage, TrialStorage)  # `open_storage` made it
-        storage.set_study_user_attrs(study_id, changed)
+        storage.set_study_attrs(study_id, changed)
 
 
 @contextmanager
@@ -266,9 +256,7 @@ class StoredStudy(NamedTuple):
     """A study as a list shows it.
 
     Attributes:
-        name: its name.
         attributes: those of its model, cluster, target, mode and objective, and of its last search (`note_start`).
-        n_trials: number of its trials.
         last_trial: when the last one ended, in UTC; None without trials.
     """
 
@@ -307,7 +295,6 @@ def list_studies(storage: str) -> list[StoredStudy]:
 
     Raises:
         BadInput: there is no such database.
-        MissingExtra: the database's driver is not installed.
     """
     studies, attributes, trials = _rows(storage)
     of_study: dict[int, dict[str, Any]] = defaultdict(dict)
@@ -334,7 +321,6 @@ def find_study(storage: str, part: str | None) -> tuple[str, str]:
     """The full name of a study, and why it is meant; an empty text where its full name was given.
 
     Args:
-        storage: the URL of its database.
         part: its name, or the beginning of its name alone; None for the latest.
 
     Raises:
@@ -352,12 +338,8 @@ def find_study(storage: str, part: str | None) -> tuple[str, str]:
     if len(begin) == 1:
         return begin[0], f"the only one of {len(names):,} in {where} that begins with {part!r}"
     if begin:
-        raise BadInput(f"a study is a full name or the beginning of one name, {part!r} begins {_named(begin)}")
+        shown = ", ".join(begin[:_MAX_NAMED])
+        if len(begin) > _MAX_NAMED:
+            shown += f" and {len(begin) - _MAX_NAMED:,} more"
+        raise BadInput(f"a study is a full name or the beginning of one name, {part!r} begins {shown}")
     raise no_study(storage, part, names)
-
-
-def _named(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MAX_NAMED])
-    if len(names) > _MAX_NAMED:
-        shown += f" and {len(names) - _MAX_NAMED:,} more"
-    return shown

@@ -47,7 +47,6 @@ from sqlalchemy import (
     Engine,
     Row,
     Table,
-    Update,
     create_engine,
     delete,
     func,
@@ -120,10 +119,6 @@ class TrialStorage(RDBStorage):
     """Optuna's storage, opened without Alembic, with few statements for a finished trial; see the top of this file.
 
     A row that is not there is a KeyError, as in Optuna's. The tables are made where they are missing.
-
-    Args:
-        url: of the database.
-        engine_kwargs: for SQLAlchemy's engine.
 
     Raises:
         RuntimeError: another version of Optuna made the tables; the message says how to upgrade them.
@@ -216,21 +211,16 @@ class TrialStorage(RDBStorage):
 
     @override
     def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self.set_study_user_attrs(study_id, {key: value})
+        self.set_study_attrs(study_id, {key: value})
 
     @override
     def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._write_attributes(STUDY_SYSTEM_ATTRIBUTES, study_id, {key: value})
+        self.set_study_attrs(study_id, {key: value}, STUDY_SYSTEM_ATTRIBUTES)
 
-    def set_study_user_attrs(self, study_id: int, attributes: Mapping[str, Any]) -> None:
-        """Write attributes in one transaction, which may be done twice; `set_study_user_attr` writes one.
-
-        Raises:
-            KeyError: there is no such study.
-        """
-        self._write_attributes(STUDY_USER_ATTRIBUTES, study_id, attributes)
-
-    def _write_attributes(self, table: Table, study_id: int, attributes: Mapping[str, Any]) -> None:
+    def set_study_attrs(
+        self, study_id: int, attributes: Mapping[str, Any], table: Table = STUDY_USER_ATTRIBUTES
+    ) -> None:
+        """Write attributes in one transaction, which may be done twice; a KeyError where there is no such study."""
         rows = [{"study_id": study_id, **row} for row in _attributes(attributes)]
         with self.engine.begin() as connection:
             _lock(connection, study_id)  # nobody else inserts a key
@@ -247,11 +237,7 @@ class TrialStorage(RDBStorage):
         return {key: json.loads(value) for key, value in rows if key is not None}
 
     def _single(self, column: ColumnElement[Any], *where: ColumnElement[bool]) -> Any:
-        """The value in the one row of a table that `where` holds for.
-
-        Raises:
-            KeyError: there is no such row.
-        """
+        """The value in the one row of a table that `where` holds for."""
         with self.engine.connect() as connection:
             row = connection.execute(select(column).where(*where)).one_or_none()
         if row is None:
@@ -298,8 +284,6 @@ class TrialStorage(RDBStorage):
         """Write a trial that has ended, without intermediate values, in one transaction; returns its id.
 
         Args:
-            study_id: of a study, which is locked meanwhile.
-            trial: with any number: it gets the next one.
             then: writes what belongs to the trial; where it raises, nothing is written.
 
         Raises:
@@ -323,11 +307,7 @@ class TrialStorage(RDBStorage):
         return trial_id
 
     def delete_study(self, study_id: int) -> None:
-        """Delete a study table by table; Optuna would load every row first.
-
-        Raises:
-            KeyError: there is no such study.
-        """
+        """Delete a study table by table, since Optuna would load every row first; a KeyError if there is none."""
         trials = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id)
         with self.engine.begin() as connection:
             _lock(connection, study_id)
@@ -353,7 +333,6 @@ def _lock(connection: Connection, study_id: int) -> None:
 
 
 def _n_trials(connection: Connection, study_id: int, *where: ColumnElement[bool]) -> int:
-    """Number of trials of a study, of those that `where` holds for."""
     return connection.scalar(select(func.count()).where(TRIALS.c.study_id == study_id, *where)) or 0
 
 
@@ -372,19 +351,16 @@ def _close(engine: Engine, process_id: int) -> None:
 
 
 def _inserted(connection: Connection, table: Table, row: Mapping[str, Any]) -> int:
-    """Insert a row; returns its id."""
     new = connection.execute(insert(table).values(row)).inserted_primary_key
     assert new is not None  # one row was inserted
     return int(new[0])
 
 
 def _utc(local: datetime | None) -> datetime | None:
-    """A local time as Optuna stores it."""
     return None if local is None else local.astimezone(UTC).replace(tzinfo=None)
 
 
 def _local(utc: datetime | None) -> datetime | None:
-    """A stored time as Optuna's trials have it."""
     return None if utc is None else utc.replace(tzinfo=UTC).astimezone().replace(tzinfo=None)
 
 
@@ -420,7 +396,6 @@ _BELONGINGS: Mapping[Table, ColumnElement[Any]] = {
 
 
 def _frozen(trial: Row[Any], belongings: Mapping[Table, Sequence[Row[Any]]]) -> FrozenTrial:
-    """The trial of a row, and of the rows of what belongs to it."""
     params, distributions = {}, {}
     for row in belongings[PARAMS]:
         distribution = json_to_distribution(row.distribution_json)
@@ -459,10 +434,6 @@ def _in_study(connection: Connection, study_id: int, trial: FrozenTrial) -> Dist
     A package that adds a runtime knows more words than the study was made with. Optuna refuses them; here earlier rows
     take the longer list, in which a category keeps its number. A number may also be a category of a study that has
     texts beside numbers.
-
-    Raises:
-        BadInput: a text is new in a study of numbers.
-        ValueError: an earlier trial has a parameter of another kind, as Optuna.
     """
     distributions, widened = trial.distributions, dict[str, BaseDistribution]()
     for name, known in _known(connection, study_id, distributions).items():
@@ -472,9 +443,12 @@ def _in_study(connection: Connection, study_id: int, trial: FrozenTrial) -> Dist
         if isinstance(known, FloatDistribution) and isinstance(distribution, CategoricalDistribution):
             raise BadInput(f"the study has numbers of {name} so far, got texts, too; give another --study-name")
         if isinstance(known, CategoricalDistribution) and isinstance(distribution, CategoricalDistribution):
-            widened[name] = _joined(known, distribution)
-            if widened[name] != known:
-                connection.execute(_rewrite(study_id, name, widened[name]))
+            new = [choice for choice in distribution.choices if choice not in known.choices]
+            widened[name] = CategoricalDistribution((*known.choices, *new))
+            if new:
+                of_study = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id)
+                rows = update(PARAMS).where(PARAMS.c.param_name == name, PARAMS.c.trial_id.in_(of_study))
+                connection.execute(rows.values(distribution_json=distribution_to_json(widened[name])))
         else:
             check_distribution_compatibility(known, distribution)
     return {**distributions, **widened}
@@ -490,16 +464,3 @@ def _known(connection: Connection, study_id: int, names: Iterable[str]) -> Distr
     of_names = (of_study.where(PARAMS.c.param_name == name).scalar_subquery() for name in names)
     texts = connection.execute(select(*of_names)).one()
     return {name: json_to_distribution(text) for name, text in zip(names, texts, strict=True) if text is not None}
-
-
-def _joined(known: CategoricalDistribution, other: CategoricalDistribution) -> CategoricalDistribution:
-    """The categories of the first, then those that only the other has."""
-    new = [choice for choice in other.choices if choice not in known.choices]
-    return CategoricalDistribution((*known.choices, *new))
-
-
-def _rewrite(study_id: int, name: str, distribution: BaseDistribution) -> Update:
-    """Give a parameter of all trials of a study another distribution."""
-    of_study = select(TRIALS.c.trial_id).where(TRIALS.c.study_id == study_id)
-    rows = update(PARAMS).where(PARAMS.c.param_name == name, PARAMS.c.trial_id.in_(of_study))
-    return rows.values(distribution_json=distribution_to_json(distribution))

@@ -1,4 +1,4 @@
-"""Trials in a database, as Optuna stores them: `to_optuna`, `from_optuna`, `read_trials`, `with_plans`.
+"""Trials in a database, as Optuna stores them: `to_optuna`, `from_optuna`, `stored_trials`, `with_plans`.
 
 Where Optuna stores a trial:
 
@@ -87,7 +87,7 @@ def ranges_of(space: SearchSpace, knobs: Knobs) -> Ranges:
 
 
 def _range(domain: Domain, values: Sequence[Any]) -> BaseDistribution:
-    """Numbers have ranges: Optuna refuses other categories, but a search may be resumed in a wider space."""
+    # Numbers have ranges: Optuna refuses other categories, but a search may be resumed in a wider space.
     if domain.stored:
         return CategoricalDistribution(domain.stored)
     if any(isinstance(value, str) for value in values):  # of each device, which are no range
@@ -130,13 +130,22 @@ def to_optuna(trial: Trial, ranges: Ranges, objectives: Objectives, origin: Orig
 
 
 def from_optuna(stored: FrozenTrial) -> Trial:
-    """A finished trial of a database, with its plans.
-
-    Raises:
-        BadInput: another program edited it so that it cannot be read.
-    """
+    """A finished trial of a database, with its plans; a BadInput if another program edited it."""
+    attributes = {**stored.user_attrs, **stored.system_attrs}  # a long reason is whole in the latter
     try:
-        trial = _from_optuna(stored)
+        cells = {
+            "number": stored.number,
+            "state": stored.state.name,
+            "constraint": next(iter(attributes.get("constraints", ())), None),
+            "datetime_start": _utc(stored.datetime_start),
+            "datetime_complete": _utc(stored.datetime_complete),
+            **stored.params,
+            **attributes,
+        }
+        trial = _trial(cells, tuple(stored.values or ()))
+        plans = {name: plan_of(attributes, name) for name in (STAGES, ESTIMATED_STAGES) if name in attributes}
+        log = tuple(attributes.get("log", ()))
+        trial = replace(trial, estimate=plans.get(ESTIMATED_STAGES), measured=plans.get(STAGES), log=log)
         if trial.fits and not trial.values:
             raise ValueError("no values")
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -145,26 +154,6 @@ def from_optuna(stored: FrozenTrial) -> Trial:
             "correct it there, or give another --study-name"
         ) from error
     return trial
-
-
-def _from_optuna(stored: FrozenTrial) -> Trial:
-    attributes = {**stored.user_attrs, **stored.system_attrs}  # a long reason is whole in the latter
-    cells = {
-        "number": stored.number,
-        "state": stored.state.name,
-        "constraint": next(iter(attributes.get("constraints", ())), None),
-        "datetime_start": _utc(stored.datetime_start),
-        "datetime_complete": _utc(stored.datetime_complete),
-        **stored.params,
-        **attributes,
-    }
-    plans = {name: plan_of(attributes, name) for name in (STAGES, ESTIMATED_STAGES) if name in attributes}
-    return replace(
-        _trial(cells, tuple(stored.values or ())),
-        estimate=plans.get(ESTIMATED_STAGES),
-        measured=plans.get(STAGES),
-        log=tuple(attributes.get("log", ())),
-    )
 
 
 @row_errors()
@@ -217,16 +206,14 @@ def _n_objectives(study: Study) -> int:
     return len(study.directions)
 
 
-def read_trials(study: Study) -> list[Trial]:
-    """The trials of `stored_trials` that autoauto wrote."""
-    return stored_trials(study).own
-
-
 def own_trial(row: Mapping[str, Any], n_objectives: int) -> Trial | None:
     """The trial of the cells of `trial_rows`; None where another program wrote or edited it."""
     if "status" not in row or row["state"] not in _ENDED or UNREADABLE in row.values():
         return None
-    values = _values(row)
+    values: tuple[float, ...] = ()
+    if row["value"] is not None:  # the columns of further objectives are "value_1" and so on
+        others = takewhile(row.__contains__, (f"value_{index}" for index in count(1)))
+        values = (row["value"], *(row[name] for name in others))
     numbers = [row[name] for name in (*_NUMBERS, "constraint") if row.get(name) is not None]
     if not all(isinstance(number, int | float) and not isnan(number) for number in (*values, *numbers)):
         return None
@@ -237,19 +224,6 @@ def own_trial(row: Mapping[str, Any], n_objectives: int) -> Trial | None:
     if trial.fits and len(values) != n_objectives:
         return None
     return trial
-
-
-def finished_trials(study: Study, space: SearchSpace | None = None) -> dict[Knobs, Trial]:
-    """The `StoredTrials.finished` of a study; only those in a given space."""
-    trials = stored_trials(study).finished
-    if space is None:
-        return trials
-    return {knobs: trial for knobs, trial in trials.items() if knobs in space}
-
-
-def engine_trials(study: Study) -> list[Trial]:
-    """The trials of a study that engines gave, beside those of its own origin; by number."""
-    return [trial for trial in read_trials(study) if trial.origin is not None]
 
 
 @reads
@@ -271,7 +245,6 @@ def _stored_trial(study: Study, number: int) -> FrozenTrial:
 
 
 def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
-    """The trial of the cells of `trial_rows`."""
     return Trial(
         knobs_of_row(cells),
         Status(cells["status"]),
@@ -287,24 +260,12 @@ def _trial(cells: Mapping[str, Any], values: tuple[float, ...]) -> Trial:
     )
 
 
-def _values(row: Mapping[str, Any]) -> tuple[float, ...]:
-    """The values of all objectives; the columns of further ones are "value_1" and so on."""
-    if row["value"] is None:
-        return ()
-    others = takewhile(row.__contains__, (f"value_{index}" for index in count(1)))
-    return (row["value"], *(row[name] for name in others))
-
-
 def _utc(local: datetime | None) -> datetime | None:
     return None if local is None else local.astimezone(UTC)
 
 
 def knobs_of(params: Mapping[str, Any]) -> Knobs:
-    """The configuration of a trial's parameters.
-
-    Raises:
-        KeyError: one is missing that every configuration has.
-    """
+    """The configuration of a trial's parameters; a KeyError if one is missing that every configuration has."""
     for name in ("n_ipu", "batch_size"):
         if name not in params:
             raise KeyError(name)
@@ -360,12 +321,7 @@ _PLAN_OPTIONS = ("period", "host_cycles", "shared_cycles", "placement")
 
 
 def describe_stages(plan: Plan | PhasedPlan, name: str) -> dict[str, Any]:
-    """Attributes with every stage, or phase, of a plan as JSON values: all fields, and the memory of all categories.
-
-    Args:
-        plan: the plan.
-        name: the attribute, `STAGES` or `ESTIMATED_STAGES`.
-    """
+    """Attributes with every stage, or phase, of a plan as JSON values: all fields, and the memory of all categories."""
     parts: Sequence[Stage | Phase] = plan.stages if isinstance(plan, Plan) else plan.phases
     described: dict[str, Any] = {name: [{**asdict(part), "total_bytes": part.total_bytes} for part in parts]}
     if plan.other_plans:

@@ -10,13 +10,14 @@ from autoauto.records.plans.plan import Plan
 from autoauto.report.charts import plan as picture
 from autoauto.report.charts.chart import Chart
 from autoauto.space.knobs import Knobs
+from autoauto.space.modes.inference import Inference
 from tests.report.made import made
 
 Elements = Callable[..., list[ElementTree.Element]]
 
 
 def test_every_byte_of_a_stage_is_shown(measured: Plan, estimated: Plan) -> None:
-    rows = picture.memory_by_part(measured, estimated)
+    rows = picture.memory_by_part(measured, estimated, Inference())
     assert [row.label for row in rows] == ["stage 0 [0, 2)", "stage 1 [2, 5)"]
     assert [row.memory_bytes for row in rows] == [
         {"vertexCode": 1024, "temporary": 1024},
@@ -30,7 +31,8 @@ def test_every_byte_of_a_stage_is_shown(measured: Plan, estimated: Plan) -> None
 
 def test_the_smallest_categories_are_summed_up(measured: Plan) -> None:
     sizes = {f"c{i}": 2**i for i in range(12)}
-    rows = picture.memory_by_part(replace(measured, stages=(replace(measured.stages[0], memory_bytes=sizes),)), None)
+    large = replace(measured, stages=(replace(measured.stages[0], memory_bytes=sizes),))
+    rows = picture.memory_by_part(large, None, Inference())
     assert list(rows[0].memory_bytes) == [f"c{i}" for i in range(11, 4, -1)] + [picture.REST]
     assert rows[0].memory_bytes[picture.REST] == 2**5 - 1
 

@@ -18,7 +18,7 @@ from autoauto.study.methods.protocol import Proposer
 from autoauto.study.methods.registry import exhaustive
 from autoauto.study.run import run_search
 from autoauto.study.store.study import load_study, open_study
-from autoauto.study.store.trials import finished_trials, with_plans
+from autoauto.study.store.trials import stored_trials, with_plans
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -34,7 +34,7 @@ def test_the_best_is_read_back_whole(
     study = open_study(storage, "bow", objective, {})
     run_search(SPACE, fake, study, objective)
     again = load_study(storage, "bow")
-    stored = best_of_study(again, finished_trials(again))
+    stored = best_of_study(again, stored_trials(again).finished)
     assert stored is not None
     best = with_plans(again, stored)
     assert best.value == study.best_trial.value
@@ -52,16 +52,16 @@ def test_the_best_is_read_back_whole(
 
 def test_nothing_measured_has_no_best(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    assert best_of_study(study, finished_trials(study)) is None
+    assert best_of_study(study, stored_trials(study).finished) is None
     run_search(SearchSpace((1,), (1.0,), (64, 128)), fake, study, Objective.THROUGHPUT)
     assert len(study.get_trials()) == 2
-    assert best_of_study(study, finished_trials(study)) is None
+    assert best_of_study(study, stored_trials(study).finished) is None
 
 
 def test_ties_within_the_noise_go_to_the_simpler(storage: str, fake: Fake) -> None:
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
     run_search(SearchSpace((1, 2), (0.3,), (30, 60)), fake, study, Objective.THROUGHPUT, method=EXHAUSTIVE)
-    trials = finished_trials(study)
+    trials = stored_trials(study).finished
     knobs = {
         noise: best.knobs
         for noise in (0.0, 0.01, 0.4, 0.6)
@@ -80,7 +80,7 @@ def test_a_report_uses_the_noise_of_the_search(storage: str, fake: Fake) -> None
     study = open_study(storage, "bow", Objective.PER_DEVICE, {"model": "abc"}, {"noise": "0.1"})
     space = SearchSpace((1, 2), (0.3,), (30, 60))
     result = run_search(space, fake, study, Objective.PER_DEVICE, method=EXHAUSTIVE, noise=0.1)
-    best = best_of_study(study, finished_trials(study))
+    best = best_of_study(study, stored_trials(study).finished)
     assert best is not None
     assert with_plans(study, best) == result.best
     assert result.best is not None
@@ -92,7 +92,7 @@ BOTH = (Objective.THROUGHPUT, Objective.LATENCY)
 
 def front_read(study: Study, objectives: Objectives) -> tuple[Trial, ...]:
     """The front of the trials in the database."""
-    return tuple(with_plans(study, trial) for trial in front_of(finished_trials(study), objectives))
+    return tuple(with_plans(study, trial) for trial in front_of(stored_trials(study).finished, objectives))
 
 
 def test_the_front_is_that_of_optuna_without_ties(storage: str, fake: Fake) -> None:
@@ -100,7 +100,7 @@ def test_the_front_is_that_of_optuna_without_ties(storage: str, fake: Fake) -> N
     space = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 60, 100))
     result = run_search(space, fake, study, BOTH, method=EXHAUSTIVE)
     assert result.best is None
-    assert best_of_study(study, finished_trials(study)) is None
+    assert best_of_study(study, stored_trials(study).finished) is None
     assert result.front == front_read(study, BOTH)
     assert {best.values for best in result.front} == {tuple(trial.values) for trial in study.best_trials}
     assert len({best.values for best in result.front}) == len(result.front) > 2

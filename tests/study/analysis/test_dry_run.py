@@ -10,7 +10,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
 from autoauto.study.analysis.dry_run import dry_run, expected_winner
-from autoauto.study.methods.registry import MethodChoice, method_of, predictor
+from autoauto.study.methods.registry import MethodChoice, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 
@@ -24,7 +24,7 @@ SPACE = SearchSpace((1, 2), (0.3, 1.0), (1, 5, 6, 7, 24, 30, 36, 37, 60))
 def test_it_equals_the_search_when_the_estimate_is_exact(storage: str, fake: Fake, method: Method) -> None:
     expected = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(method))
     study = open_study(storage, "bow", Objective.THROUGHPUT, {"model": "abc"})
-    proposer = method_of(method, predictor(fake, Objective.THROUGHPUT), Objective.THROUGHPUT)
+    proposer = MethodChoice(method).proposer(predictor(fake, Objective.THROUGHPUT), Objective.THROUGHPUT)
     result = run_search(SPACE, type(fake)(), study, Objective.THROUGHPUT, method=proposer)
     assert expected.n_tried == result.counts.n_tried
     assert expected.n_configurations == 4 * 9
@@ -66,11 +66,12 @@ def test_the_expected_winner_is_compared_with_simple_uses(fake: Fake) -> None:
     cells = dry_run(SPACE, fake, Objective.THROUGHPUT, MethodChoice(Method.EXHAUSTIVE)).cells
     winner = expected_winner(cells, SPACE, Objective.THROUGHPUT)
     assert winner is not None
-    assert winner.trial.samples_per_s == max(e.cell.best.samples_per_s for e in cells if e.cell.best)
-    assert [comparison.name for comparison in winner.comparisons] == ["one device", "one pipeline of 2"]
-    assert all(comparison.estimated and comparison.is_simple_use for comparison in winner.comparisons)
-    [same] = [comparison for comparison in winner.comparisons if comparison.note]
-    assert same.knobs == winner.trial.knobs
+    trial, comparisons = winner
+    assert trial.samples_per_s == max(e.cell.best.samples_per_s for e in cells if e.cell.best)
+    assert [comparison.name for comparison in comparisons] == ["one device", "one pipeline of 2"]
+    assert all(comparison.estimated and comparison.is_simple_use for comparison in comparisons)
+    [same] = [comparison for comparison in comparisons if comparison.note]
+    assert same.knobs == trial.knobs
 
 
 def test_a_configuration_that_follows_the_method_is_counted(fake: Fake) -> None:

@@ -33,7 +33,7 @@ from autoauto.study.analysis.verification import (
 from autoauto.study.execution.executors import InlineExecutor
 from autoauto.study.run import SearchResult, run_search
 from autoauto.study.store.study import load_study, open_study
-from autoauto.study.store.trials import finished_trials
+from autoauto.study.store.trials import stored_trials
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -82,7 +82,8 @@ def result(study: optuna.Study, fake: Fake) -> SearchResult:
 
 
 def rows(study: optuna.Study, best: Knobs = BEST, session: Knobs = PLAIN) -> list[Repeated]:
-    return repeated_of(finished_trials(study, SPACE).values(), best, Objective.THROUGHPUT, session)
+    in_space = [trial for knobs, trial in stored_trials(study).finished.items() if knobs in SPACE]
+    return repeated_of(in_space, best, Objective.THROUGHPUT, session)
 
 
 @pytest.mark.usefixtures("result")
@@ -115,14 +116,14 @@ def test_a_runner_up_that_is_better_wins(study: optuna.Study, any_storage: str, 
     verification = verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     assert (verification.winner_index, verification.verdict, verification.winner.knobs) == (1, Verdict.CLEAR, SECOND)
     assert verified_winners(study) == {BEST: SECOND}
-    best = best_of_study(study, finished_trials(study))
+    best = best_of_study(study, stored_trials(study).finished)
     assert best is not None
     assert best.knobs == SECOND
     summary = summarise_study(load_study(any_storage, study.study_name), any_storage)
     assert summary.winner is not None
     assert summary.winner.knobs == summary.ranked[0].knobs == SECOND
-    assert summary.winner.samples_per_s == pytest.approx(1.1 * finished_trials(study)[SECOND].samples_per_s)
-    assert summary.ranked[1].samples_per_s == pytest.approx(0.9 * finished_trials(study)[BEST].samples_per_s)
+    assert summary.winner.samples_per_s == pytest.approx(1.1 * stored_trials(study).finished[SECOND].samples_per_s)
+    assert summary.ranked[1].samples_per_s == pytest.approx(0.9 * stored_trials(study).finished[BEST].samples_per_s)
     assert summary.verification == verification
 
 
@@ -176,8 +177,9 @@ def test_a_verification_does_not_decide_about_a_better_trial_of_a_later_search(s
     verify(study, Turns(rows(study), 3), Objective.THROUGHPUT, InlineExecutor(noisy))
     wider = SearchSpace((1, 2, 4), (0.3,), SPACE["batch_size"])
     later = run_search(wider, fake, study, Objective.THROUGHPUT).best
-    best = best_of_study(study, finished_trials(study))
-    inside = best_of_study(study, finished_trials(study, SPACE))
+    best = best_of_study(study, stored_trials(study).finished)
+    in_space = {knobs: each for knobs, each in stored_trials(study).finished.items() if knobs in SPACE}
+    inside = best_of_study(study, in_space)
     assert later is not None
     assert best is not None
     assert inside is not None
@@ -240,7 +242,7 @@ def test_a_failed_measurement_leaves_its_turn_empty_and_has_a_reason(study: optu
 @pytest.mark.usefixtures("result")
 def test_known_trials_are_not_measured_again(study: optuna.Study, fake: Fake) -> None:
     noisy, seen = Noisy(fake), list[tuple[int, int]]()
-    known = {knobs: trial for knobs, trial in finished_trials(study).items() if trial.fits}
+    known = {knobs: trial for knobs, trial in stored_trials(study).finished.items() if trial.fits}
     verification = verify(
         study,
         Turns(rows(study), 1, known=known),

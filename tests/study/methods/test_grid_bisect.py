@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
-from autoauto.study.methods.grid_bisect import grid_bisect, largest_feasible, max_tries
-from autoauto.study.methods.protocol import Observation
+from autoauto.study.methods.grid_bisect import grid_bisect, max_tries
+from autoauto.study.methods.protocol import Observation, next_proposal
+
+
+class OneCell:
+    """A space of one cell, whose configurations are any numbers."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.cells = [sizes]
+
+    def __getitem__(self, name: str) -> Sequence[int]:
+        return self.cells[0]
 
 
 def bisect(n_candidates: int, n_feasible: int) -> tuple[int | None, list[int]]:
@@ -26,14 +36,16 @@ def bisect(n_candidates: int, n_feasible: int) -> tuple[int | None, list[int]]:
 
 
 def drive(candidates: Sequence[int], feasible: Callable[[int], bool]) -> int | None:
-    search = largest_feasible(candidates)
-    answer = None
-    try:
-        while True:
-            answer = feasible(search.send(answer))  # type: ignore[arg-type]  # a generator begins with None
-    except StopIteration as end:
-        largest: int | None = end.value
-        return largest
+    """The last that was tried and is feasible; None where none is."""
+    proposals: Any = grid_bisect(OneCell(candidates))  # type: ignore[arg-type]  # has what it asks of a space
+    largest = None
+    observation = None
+    while (proposal := next_proposal(proposals.send, observation)) is not None:
+        fits = feasible(proposal.knobs)  # type: ignore[arg-type]  # a number of `OneCell`
+        if fits:
+            largest = proposal.knobs
+        observation = Observation(1.0 if fits else None, True)
+    return largest  # type: ignore[return-value]
 
 
 def test_every_threshold_of_every_short_list_agrees_with_a_linear_scan() -> None:

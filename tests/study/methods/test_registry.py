@@ -13,7 +13,7 @@ from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective, Objectives
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Trial, apply_constraints
-from autoauto.study.methods.registry import exhaustive, method_of, predictor
+from autoauto.study.methods.registry import MethodChoice, exhaustive, predictor
 from autoauto.study.run import run_search
 from autoauto.study.store.study import open_study
 from tests.drawn import daily
@@ -42,7 +42,8 @@ class Expect:
 
 
 def proposer(method: Method, fake: Fake, objective: Objectives = Objective.THROUGHPUT, n_measurements: int = 10):  # type: ignore[no-untyped-def]
-    return method_of(method, predictor(Expect(fake), objective), objective, n_measurements=n_measurements)
+    choice = MethodChoice(method, n_measurements=n_measurements)
+    return choice.proposer(predictor(Expect(fake), objective), objective)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +231,8 @@ def test_an_error_of_a_constrained_quantity_is_fitted_for_all_cells_at_once(stor
     space = SearchSpace((1, 2), (0.3, 0.4, 0.5, 0.6, 0.7), tuple(range(1, 101)))
     fake.constraints = (Constraint("latency_s <= 12.3e-6"),)
     study = open_study(storage, "bow", Objective.THROUGHPUT, {})
-    method = method_of(Method.GUIDED, predictor(Pessimistic(fake), Objective.THROUGHPUT), Objective.THROUGHPUT)
+    predict = predictor(Pessimistic(fake), Objective.THROUGHPUT)
+    method = MethodChoice(Method.GUIDED).proposer(predict, Objective.THROUGHPUT)
     result = run_search(space, fake, study, Objective.THROUGHPUT, method=method)
     n_tried = len(fake.calls)
     assert result.best is not None

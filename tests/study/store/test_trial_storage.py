@@ -179,7 +179,7 @@ def test_attributes_of_a_study_are_those_that_optuna_writes(ours: Written, their
     statements: list[str] = []
     event.listen(ours.storage.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
     assert isinstance(ours.storage, TrialStorage)
-    ours.storage.set_study_user_attrs(ours.study_id, attributes)
+    ours.storage.set_study_attrs(ours.study_id, attributes)
     assert sum(text.startswith("INSERT INTO study_user_attributes") for text in statements) == 1
     for name, value in attributes.items():
         theirs.storage.set_study_user_attr(theirs.study_id, name, value)

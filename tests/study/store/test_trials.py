@@ -36,11 +36,9 @@ from autoauto.study.store.trials import (
     STAGES,
     describe_plan,
     describe_stages,
-    finished_trials,
     from_optuna,
     plan_of,
     ranges_of,
-    read_trials,
     stored_trials,
     to_optuna,
     with_plans,
@@ -58,6 +56,10 @@ FIRST = Phase(LayerRange(0, 2), 0, 0, 50, 2, 9, 3, MEMORY, 100, variable_bytes=7
 LAST = Phase(LayerRange(2, 5), 1, 0, 40, 3, 9, 2, MEMORY, 100, PhaseKind.BOTH, 60, 8, 8, (BufferRow("x", 0),))
 BUFFERS = (BufferLayout("x", 1, 4, 8), BufferLayout("variables0", 1, 1, 70))
 PHASED = PhasedPlan((FIRST, LAST), 4, IoMode.IO, BUFFERS, (0, 0), 0, 2).with_phases((FIRST, LAST))
+
+
+def finished_in(study: optuna.Study, space: SearchSpace) -> dict[Knobs, Trial]:
+    return {knobs: trial for knobs, trial in stored_trials(study).finished.items() if knobs in space}
 
 
 def round_trip(plan: Plan | PhasedPlan) -> Plan | PhasedPlan:
@@ -165,11 +167,11 @@ def test_a_plan_is_read_back_whole(study: optuna.Study, fake: Fake) -> None:
     space = SearchSpace((2,), (0.6,), (32,), schedule=(Order.ZB1P,), recompute=(True,), n_micro_batches=(8,))
     stored = add(study, knobs, replace(measured, measured=overlapped), space)
     assert plan_of({**stored.user_attrs, **stored.system_attrs}, STAGES) == overlapped
-    [trial] = read_trials(study)
+    [trial] = stored_trials(study).own
     assert with_plans(study, trial) == from_optuna(stored)
     assert with_plans(study, trial).measured == overlapped
-    assert finished_trials(study) == {knobs: trial}
-    assert finished_trials(study, SearchSpace((2,), (0.6,), (32,))) == {}
+    assert stored_trials(study).finished == {knobs: trial}
+    assert finished_in(study, SearchSpace((2,), (0.6,), (32,))) == {}
 
 
 def test_stage_replicas_are_stored_and_earlier_trials_have_none(study: optuna.Study, fake: Fake) -> None:
@@ -188,7 +190,7 @@ def test_stage_replicas_are_stored_and_earlier_trials_have_none(study: optuna.St
     stored = add(study, on, replace(trial, measured=shared), space)
     assert stored.params["stage_replicas"] is True
     assert from_optuna(stored).measured == shared
-    assert list(finished_trials(study, space)) == [before, off, on]
+    assert list(finished_in(study, space)) == [before, off, on]
 
 
 def test_out_of_memory_is_pruned_with_the_excess_as_its_constraint(by_knobs: dict[Knobs, FrozenTrial]) -> None:
@@ -259,7 +261,7 @@ def test_plans_that_earlier_versions_stored_as_user_attributes_are_read(study: o
     trial.system_attrs = {"constraints": trial.system_attrs["constraints"]}
     added(study, trial)
     assert "stages" in study.trials[0].user_attrs
-    [read] = read_trials(study)
+    [read] = stored_trials(study).own
     assert (with_plans(study, read).measured, with_plans(study, read).estimate) == (
         fake(FITS).measured,
         fake(FITS).estimate,
@@ -269,7 +271,7 @@ def test_plans_that_earlier_versions_stored_as_user_attributes_are_read(study: o
 def stored_and_read(study: optuna.Study, trial: Trial, objectives: Objectives = Objective.THROUGHPUT) -> Trial:
     """A trial through the database, whole: with its plans."""
     stored = added(study, to_optuna(trial, ranges_of(SPACE, trial.knobs), objectives))
-    [read] = [read for read in read_trials(study) if read.number == stored.number]
+    [read] = [read for read in stored_trials(study).own if read.number == stored.number]
     whole = with_plans(study, read)
     assert from_optuna(stored) == replace(whole, estimate=trial.estimate, log=trial.log)
     return whole
@@ -362,7 +364,7 @@ def test_a_step_of_training_has_its_makespan_and_bubbles_when_read(study: optuna
     space = SearchSpace((2,), (0.6,), (32,), schedule=(Order.ZB1P,), recompute=(True,), n_micro_batches=(8,))
     knobs = Knobs(n_ipu=2, memory_proportion=0.6, batch_size=32, schedule=Order.ZB1P, recompute=True, n_micro_batches=8)
     add(study, knobs, fake(knobs).with_values(makespan_cycles=1234.5, bubble_fraction=0.25), space)
-    [read] = read_trials(study)
+    [read] = stored_trials(study).own
     assert (read.knobs, read.step.makespan_cycles, read.step.bubble_fraction) == (knobs, 1234.5, 0.25)
 
 
@@ -372,7 +374,7 @@ def test_all_ended_trials_are_read_by_number_and_have_no_plans(
     add(study, FITS, ZeroDivisionError("by zero"))
     study.ask()  # is not read: it runs
     study.tell(study.ask(), state=TrialState.FAIL)  # nor is this one, of another program
-    trials = read_trials(study)
+    trials = stored_trials(study).own
     assert [trial.number for trial in trials] == [0, 1, 2, 3]
     assert [trial.knobs for trial in trials] == [*by_knobs, FITS]
     assert [trial.status for trial in trials] == [Status.OK, Status.INFEASIBLE, Status.OUT_OF_MEMORY, Status.BUG]
@@ -388,8 +390,8 @@ def test_a_trial_that_begins_while_trials_are_read_is_left_out(study: optuna.Stu
         if "datetime_start" in arguments[2]:  # the list of trials is read, their attributes are not yet
             add(other, TOO_BIG, fake(TOO_BIG))
 
-    assert [trial.knobs for trial in read_trials(study)] == [FITS]
-    assert [trial.knobs for trial in read_trials(other)] == [FITS, TOO_BIG]
+    assert [trial.knobs for trial in stored_trials(study).own] == [FITS]
+    assert [trial.knobs for trial in stored_trials(other).own] == [FITS, TOO_BIG]
 
 
 def test_plans_are_read_only_of_a_trial_that_runs_and_has_none(
@@ -438,10 +440,10 @@ def test_a_trial_is_written_whole_or_not_at_all(study: optuna.Study, fake: Fake)
 def test_finished_trials_are_found_by_configuration(study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial]) -> None:
     add(study, Knobs(n_ipu=2, memory_proportion=1.0, batch_size=1), ZeroDivisionError())
     numbers = {knobs: trial.number for knobs, trial in by_knobs.items()}
-    assert {knobs: trial.number for knobs, trial in finished_trials(study).items()} == numbers
+    assert {knobs: trial.number for knobs, trial in stored_trials(study).finished.items()} == numbers
     narrow = SearchSpace((1,), (0.3, 1.0), (1, 2, 64))
-    assert set(finished_trials(study, narrow)) == {TIED, TOO_BIG}
-    assert set(finished_trials(study, SearchSpace((1, 2), (0.3,), (1, 64)))) == {TIED}
+    assert set(finished_in(study, narrow)) == {TIED, TOO_BIG}
+    assert set(finished_in(study, SearchSpace((1, 2), (0.3,), (1, 64)))) == {TIED}
 
 
 def test_replicas_are_part_of_the_configuration(study: optuna.Study, fake: Fake) -> None:
@@ -449,7 +451,7 @@ def test_replicas_are_part_of_the_configuration(study: optuna.Study, fake: Fake)
     configurations = [knobs for cell in space.cells for knobs in cell]
     for knobs in configurations:
         add(study, knobs, fake(knobs), space)
-    assert list(finished_trials(study, space)) == configurations
+    assert list(finished_in(study, space)) == configurations
 
 
 def test_a_wider_space_uses_the_same_study(study: optuna.Study, by_knobs: dict[Knobs, FrozenTrial], fake: Fake) -> None:
@@ -458,7 +460,7 @@ def test_a_wider_space_uses_the_same_study(study: optuna.Study, by_knobs: dict[K
         Knobs(n_ipu=4, memory_proportion=0.1, batch_size=500),
     )
     add(study, knobs, fake(knobs), wide)
-    assert set(finished_trials(study)) == {*by_knobs, knobs}
+    assert set(stored_trials(study).finished) == {*by_knobs, knobs}
 
 
 @pytest.mark.usefixtures("by_knobs")

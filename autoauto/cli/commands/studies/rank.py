@@ -81,7 +81,7 @@ def _opened(args: argparse.Namespace, cluster: str) -> tuple[Flow, SearchRequest
 def _answer(args: argparse.Namespace, flow: Flow, request: SearchRequest) -> ClusterAnswer:
     """The best configuration of a cluster, or why it has none; the study is that of a search of this cluster alone."""
     from autoauto.report.tables.clusters import ClusterAnswer
-    from autoauto.study.nothing_fits import nothing_fits
+    from autoauto.study.run import nothing_fits
     from autoauto.study.search import StudyStorage, search_study
 
     typed = {"command": typed_command(sys.argv[1:], args.storage)}

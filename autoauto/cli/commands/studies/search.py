@@ -272,7 +272,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _say_why_nothing(args: argparse.Namespace, flow: Flow, result: SearchResult) -> int:
     """Say that nothing fits before what was assumed and where the study is, and return the exit code."""
-    from autoauto.study.nothing_fits import nothing_fits
+    from autoauto.study.run import nothing_fits
 
     error = nothing_fits(result)
     if args.json or args.log == "json":
@@ -350,7 +350,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         expected_s = pace.seconds * (expected.n_measured / (args.workers or 1) + n_again)
     winner, machine = expected_winner(expected.cells, space, config.objectives), state_of(flow)
     if args.json:
-        best = winner and {**own_values(winner.trial.knobs), **describe_speed(winner.trial)}
+        best = winner and {**own_values(winner[0].knobs), **describe_speed(winner[0])}
         record = expected._asdict() | {"best": best, "cells": list(map(describe_expected, expected.cells))}
         record |= {"n_again": n_again, "expected_s": expected_s}
         if machine is not None:
@@ -359,9 +359,10 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
         return _dry_exit_code(expected)
     say_defaults(args)
     if winner is not None:
-        needs = flow.setting.needs(winner.trial.knobs.session)
-        print_line("; ".join(filter(None, (headline(winner.trial, Origin.ESTIMATED), needs))))
-        show_table_of_uses(winner.comparisons, Origin.ESTIMATED)
+        trial, comparisons = winner
+        needs = flow.setting.needs(trial.knobs.session)
+        print_line("; ".join(filter(None, (headline(trial, Origin.ESTIMATED), needs))))
+        show_table_of_uses(comparisons, Origin.ESTIMATED)
     show(dry_run_table(expected.cells, config.objectives))
     if (n_others := len(space.cells) - len(expected.cells)) > 0:
         print(f"{n_others:,} further combinations need no forecast: bounds of theirs say that they are no better")

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, log
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,8 @@ from autoauto.space.numbers import DERIVED, NAMES_OF_GENERATION, Result, TokenRe
 from autoauto.space.objectives import Objective
 from autoauto.space.table import numbers
 from autoauto.space.trial import Status, Trial
-from autoauto.study.methods.engines.likeness import Likeness, coordinates
 from autoauto.study.methods.engines.measure_next import MeasureNext
-from autoauto.study.methods.engines.ratios import Ratios, correlations
+from autoauto.study.methods.engines.ratios import Likeness, Ratios, coordinates, correlations
 from autoauto.study.methods.protocol import constraint_ratio
 
 N_CANDIDATES = 2000
@@ -44,8 +42,6 @@ class EngineLoop:
 
     Args:
         forecasts: of the space, without plans.
-        objective: of the search.
-        constraints: on results.
         noise: share of a throughput that is noise.
         known: configurations that were started before, which may be measured in any case.
     """
@@ -96,7 +92,6 @@ class EngineLoop:
         return total / (len(self._measured_levels) + 1)  # one more, of 0: few measurements are drawn to none
 
     def _log_ratio(self, index: int) -> float:
-        """The mean log ratio of the score of a measured configuration."""
         ratios = self.next_of.ratios
         turns = zip(ratios.measured, ratios.log_ratios, strict=True)
         return float(np.mean([log_ratio for measured, log_ratio in turns if measured == index]))
@@ -189,14 +184,10 @@ def takes_as_much(knobs: Knobs, other: Knobs) -> bool:
     """True if a configuration has the groups, stages and formats of another, and needs no less memory."""
     if knobs.n_ipu != other.n_ipu or knobs.mode != other.mode or knobs.batch_size < other.batch_size:
         return False
-    own, others = _session_values(knobs), _session_values(other)
+    own, others = dict(knobs.session.values), dict(other.session.values)
     room = own.pop(_ROOM, 0)
     other_room = others.pop(_ROOM, 0)
     return own == others and bool(room >= other_room)
-
-
-def _session_values(knobs: Knobs) -> dict[str, Any]:
-    return dict(knobs.session.values)
 
 
 def _likeness(knobs: Knobs) -> Likeness:
@@ -206,7 +197,7 @@ def _likeness(knobs: Knobs) -> Likeness:
 
 def _labels(trials: Sequence[Trial]) -> FloatArray:
     """The other knobs of sessions as numbers that are equal or not, (trials, knobs)."""
-    every = [_session_values(trial.knobs) for trial in trials]
+    every = [trial.knobs.session.values for trial in trials]
     columns = []
     for name in every[0] if every else ():
         if name not in _AXES:

@@ -75,10 +75,7 @@ class MeasureNext:
         return list(dict.fromkeys(self.ratios.measured))
 
     def candidate(self) -> int | None:
-        """The configuration to measure next, among the unmeasured ones; None when all were measured.
-
-        Of equal ones it is the first.
-        """
+        """The unmeasured configuration to measure next, the first of equals; None when all were measured."""
         others = self._others()
         if not len(others):
             return None

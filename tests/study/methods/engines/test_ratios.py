@@ -7,7 +7,17 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from autoauto.study.methods.engines.ratios import LABEL_DISTANCE, OWN, SCATTER, Hypothesis, Ratios, correlations
+from autoauto.study.methods.engines.ratios import (
+    LABEL_DISTANCE,
+    LENGTHS,
+    OWN,
+    SCATTER,
+    Hypothesis,
+    Likeness,
+    Ratios,
+    coordinates,
+    correlations,
+)
 
 SHARED_ONLY = (Hypothesis(1.0, 0.3, 0.0),)
 
@@ -79,3 +89,9 @@ def test_quantiles_of_a_mixture_are_where_its_shares_are() -> None:
     belief = ratios_of([0.0, 1.0]).belief()
     for share in (0.1, 0.5, 0.99):
         assert belief.share_below(belief.quantile(share)) == pytest.approx(share, abs=1e-6)
+
+
+def test_coordinates_are_powers_of_2_in_lengths() -> None:
+    first, second = coordinates([Likeness(8, 2), Likeness(16, 2)])
+    assert (second - first)[0] == pytest.approx(1 / LENGTHS.n_sequences)
+    assert not (second - first)[1:].any()

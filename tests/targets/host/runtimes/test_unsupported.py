@@ -28,8 +28,7 @@ from autoauto.report.reasons import why_not
 from autoauto.space.objectives import Method
 from autoauto.space.space import SearchSpace
 from autoauto.space.trial import Status
-from autoauto.study.nothing_fits import nothing_fits
-from autoauto.study.run import SearchResult
+from autoauto.study.run import SearchResult, nothing_fits
 from autoauto.study.search import search_flow
 from autoauto.targets.host.measure.client import Meter
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
