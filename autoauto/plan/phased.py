@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -42,11 +42,7 @@ class GraphRow(NamedTuple):
 
 
 def number_graphs(identities: Iterable[Hashable]) -> list[GraphRow]:
-    """Phases of equal identity share a graph; graphs are numbered as they appear, rows within each.
-
-    >>> [tuple(number) for number in number_graphs(["in", "fc", "fc", "out"])]
-    [(0, 0), (1, 0), (1, 1), (2, 0)]
-    """
+    """Phases of equal identity share a graph; graphs are numbered as they appear, rows within each."""
     graphs: dict[Hashable, int] = {}
     rows: Counter[int] = Counter()
     numbers = []
@@ -57,14 +53,8 @@ def number_graphs(identities: Iterable[Hashable]) -> list[GraphRow]:
     return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class SharedBuffers:
-    """A row for every item; items of equal key have rows of one buffer (`share_buffers`).
-
-    Attributes:
-        rows: the row of every item, in order.
-        buffers: the buffers that hold the rows.
-    """
+class SharedBuffers(NamedTuple):
+    """A row for every item, in order, and the buffers that hold the rows (`share_buffers`)."""
 
     rows: tuple[BufferRow, ...]
     buffers: tuple[BufferLayout, ...]
@@ -74,13 +64,7 @@ NO_ROWS = SharedBuffers((), ())
 
 
 def share_buffers(name: str, keys: Sequence[Hashable], sizes_bytes: Sequence[int], steps: int) -> SharedBuffers:
-    """Give items of equal key rows of one buffer; the buffer of a single key has the bare name.
-
-    >>> [str(row) for row in share_buffers("x", [8, 8, 8], [8, 8, 8], 4).rows]
-    ['x[0]', 'x[1]', 'x[2]']
-    >>> [str(row) for row in share_buffers("x", [8, 2, 8], [8, 2, 8], 4).rows]
-    ['x0[0]', 'x1[0]', 'x0[1]']
-    """
+    """Give items of equal key rows of one buffer; the buffer of a single key has the bare name."""
     alone = len(set(keys)) == 1
     rows = []
     n_rows: Counter[str] = Counter()
@@ -101,7 +85,10 @@ def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -
     given one graph, and connected by rows of buffers.
     """
     stashed_bytes = costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()
-    edges = [HOST, *_widths(costs, cuts), HOST]
+    edges = [HOST]
+    for cut in cuts[1:-1]:  # the bytes that cross it: the larger of what one side stores and the other loads
+        edges.append(int(max(costs.input_bytes[cut], costs.output_bytes[cut])))
+    edges.append(HOST)
     bare, identities = [], []
     for index, (start, stop) in enumerate(pairwise(cuts)):
         layers = single_candidate(costs.table, start, stop)
@@ -194,15 +181,9 @@ class _BufferRows(NamedTuple):
         return self.x.buffers + self.dx.buffers + self.stash.buffers
 
 
-def _widths(costs: PhaseCosts, cuts: Sequence[int]) -> list[int]:
-    """Bytes that cross each cut: the larger of what one side stores and the other loads."""
-    return [int(max(costs.input_bytes[cut], costs.output_bytes[cut])) for cut in cuts[1:-1]]
-
-
 def _buffer_rows(
     costs: PhaseCosts, cuts: Sequence[int], widths: Sequence[int], graphs: Sequence[int], forward: Sequence[Phase]
 ) -> _BufferRows:
-    """Rows for the tensors that cross the cuts and for the tensors that wait for the backward pass."""
     steps = costs.options.steps
     x = share_buffers("x", widths, widths, steps)
     if not costs.training:
@@ -267,11 +248,8 @@ def phased_by_replicas(
 ) -> list[PhasedPlan | Infeasible]:
     """The phases of `phased`, or why there are none, for several numbers of replicas.
 
-    The number of replicas changes the cost of variables only, so everything else is computed once.
-
-    Args:
-        table, profile, cluster, options: as of `phased`.
-        counts: numbers of replicas, in place of the number in `options`.
+    The number of replicas changes the cost of variables only, so everything else is computed once. `counts` stand in
+    place of the number in `options`.
 
     Raises:
         BadInput: as `phased`.
@@ -280,44 +258,31 @@ def phased_by_replicas(
     paths = best_cuts(costs[0], counts)
     if paths is None:
         return [_out_of_memory(costs[0])] * len(counts)
-    return [_within_streaming_memory(each, profile, cuts) for each, cuts in zip(costs, paths, strict=True)]
-
-
-def _within_streaming_memory(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -> PhasedPlan | Infeasible:
-    plan = phased_plan(costs, profile, cuts)
-    excess = sum(buffer.n_bytes for buffer in plan.buffers) - costs.streaming.capacity_bytes
-    if excess <= 0:
-        return plan
-    return Infeasible(
-        f"the buffers of all {costs.options.steps} steps must fit the streaming memory of "
-        f"{format_bytes(costs.streaming.capacity_bytes)}, the fastest phases exceed it by {format_bytes(excess)}; "
-        "try fewer steps",
-        excess,
-    )
+    capacity_bytes = costs[0].streaming.capacity_bytes
+    outcomes: list[PhasedPlan | Infeasible] = []
+    for each, cuts in zip(costs, paths, strict=True):
+        plan = phased_plan(each, profile, cuts)
+        excess = sum(buffer.n_bytes for buffer in plan.buffers) - capacity_bytes
+        if excess <= 0:
+            outcomes.append(plan)
+            continue
+        failure = Infeasible(
+            f"the buffers of all {options.steps} steps must fit the streaming memory of "
+            f"{format_bytes(capacity_bytes)}, the fastest phases exceed it by {format_bytes(excess)}; try fewer steps",
+            excess,
+        )
+        outcomes.append(failure)
+    return outcomes
 
 
 def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """True if one phase holds all layers. One phase is the best plan, since more phases load and store more.
-
-    Args:
-        table, profile, cluster, options: as of `phased`.
-
-    Raises:
-        BadInput: as `phased`.
-    """
+    """True if one phase holds all layers. One phase is the best plan, since more phases load and store more."""
     costs = prepare_phases(table, profile, cluster, options)
     return bool(costs.excess_bytes(single_candidate(table, 0, table.n_layers))[0] <= 0)
 
 
 def may_fit(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """False if some layer fits no phase alone, so that no phases fit. The check is quick.
-
-    Args:
-        table, profile, cluster, options: as of `phased`.
-
-    Raises:
-        BadInput: as `phased`.
-    """
+    """False if some layer fits no phase alone, so that no phases fit. The check is quick."""
     return each_fits_alone(prepare_phases(table, profile, cluster, options).earliest_starts())
 
 

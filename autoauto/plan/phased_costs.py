@@ -240,7 +240,6 @@ class PhaseCosts:
         return self._forward(ranges), self._backward(ranges)
 
     def _at_end(self, ranges: PhaseCandidates) -> bool:
-        """Whether the ranges hold the last layer."""
         return bool(ranges.stops[0] == self.table.n_layers)
 
     def _buffer_bytes(self, ranges: PhaseCandidates) -> IntArray:
@@ -326,8 +325,7 @@ class PhaseCosts:
         return cycles
 
     def _forward_cycles(self, ranges: PhaseCandidates) -> IntArray:
-        table = self.table
-        whole = _between(table.compute_prefix_cycles, ranges) + table.entry_cycles[ranges.starts]
+        whole = _between(self.table.compute_prefix_cycles, ranges) + self.table.entry_cycles[ranges.starts]
         cycles: IntArray = whole - self._backward_cycles(ranges)
         return cycles
 
@@ -348,7 +346,6 @@ class PhaseCosts:
         return self._cycles(shards, self.streaming.link) + rounds
 
     def _cycles(self, n_bytes: IntArray, link: Link) -> IntArray:
-        """Cycles to load or store bytes over a link."""
         return link.load_cycles(n_bytes, self.cluster.clock_hz)
 
 
@@ -378,6 +375,5 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
 
 
 def _between(prefix: IntArray, ranges: PhaseCandidates) -> IntArray:
-    """The sum over each range, by running sums."""
     between: IntArray = prefix[ranges.stops] - prefix[ranges.starts]
     return between

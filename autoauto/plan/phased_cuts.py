@@ -128,14 +128,9 @@ def _initial_values(costs: PhaseCosts, n_rows: int) -> tuple[IntArray, IntArray]
 
 
 def _by_stop(candidates: PhaseCandidates, values: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Group candidate phases by the cut at which they stop, in ascending order.
+    """By stop, ascending: the starts of the candidates that end there, and their columns of `values`.
 
-    Args:
-        candidates: starts and stops of phases, sorted by stop.
-        values: (n_rows, n_candidates), a value of each candidate for each number of replicas.
-
-    Yields:
-        A stop, the starts of its candidates, and their columns of `values`.
+    Candidates are sorted by stop; `values` are (n_rows, n_candidates), a row for each number of replicas.
     """
     firsts = np.flatnonzero(np.diff(candidates.stops, prepend=-1)).tolist()
     for first, end in pairwise((*firsts, len(candidates.stops))):
@@ -143,13 +138,11 @@ def _by_stop(candidates: PhaseCandidates, values: IntArray) -> Iterator[tuple[in
 
 
 def _keep_minimum(values: IntArray, previous: IntArray, stop: int, starts: IntArray, totals: IntArray) -> None:
-    """Set the value and the start of a stop to those of the smallest total, in every row."""
     values[:, stop] = np.minimum(totals.min(axis=1), _NEVER)
     previous[:, stop] = starts[totals.argmin(axis=1)]
 
 
 def _trace_back(previous: IntArray) -> list[int]:
-    """The cuts of the best sequence, from its last stop back to 0."""
     cuts = [len(previous) - 1]
     while cuts[-1]:
         cuts.append(int(previous[cuts[-1]]))

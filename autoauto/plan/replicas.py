@@ -6,7 +6,7 @@ Their machines move samples, `shared_cycles`, and in training the sum of the gra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -31,19 +31,15 @@ def placements(cluster: Cluster, n_devices: int, replicas: int) -> list[tuple[in
     """
     packed = tuple(range(0, replicas * n_devices, n_devices))
     # First the first pipelines of all machines, then the second ones, and so on: machines get equally many.
-    by_rank = [start for _, start in sorted(_in_machines(cluster, n_devices))]
-    inside = tuple(sorted(by_rank[:replicas]))
-    if len(inside) < replicas or inside == packed:
-        return [packed]
-    return [inside, packed]
-
-
-def _in_machines(cluster: Cluster, n_devices: int) -> Iterator[tuple[int, int]]:
-    """(rank, first device) of all pipelines that lie in as few machines as hold one; rank counts within machines."""
+    ranked: list[tuple[int, int]] = []  # (rank, first device); a pipeline lies in as few machines as hold one
     span = -(-n_devices // cluster.machine_size) * cluster.machine_size
     for first in range(0, len(cluster), span):
         stop = min(first + span, len(cluster))
-        yield from enumerate(range(first, stop - n_devices + 1, n_devices))
+        ranked += enumerate(range(first, stop - n_devices + 1, n_devices))
+    inside = tuple(sorted(start for _, start in sorted(ranked)[:replicas]))
+    if len(inside) < replicas or inside == packed:
+        return [packed]
+    return [inside, packed]
 
 
 def shared_cycles(cluster: Cluster, n_devices: int, starts: Sequence[int], in_bytes: int, out_bytes: int) -> int:

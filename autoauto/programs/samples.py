@@ -34,10 +34,6 @@ def read_samples(path: Path) -> Samples:
 
     Raises:
         BadInput: the file cannot be read, a cell is no finite number, or a label is no whole number from 0 to 999.
-
-    >>> inputs, labels = read_samples(Path("data/samples/digits.csv.gz"))
-    >>> inputs.shape, inputs.dtype, inputs.min(), inputs.max(), labels[:4]
-    ((1797, 64), dtype('float32'), np.float32(0.0), np.float32(1.0), array([0, 1, 2, 3]))
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # NumPy warns of an empty file, which is refused below

@@ -126,17 +126,13 @@ def _parts(cell: CsvCell) -> Iterator[tuple[int, str, int]]:
     for text in texts:
         match = _ACTION.fullmatch(text.strip())
         if match is None or (overlap and match[2] not in _COMPUTE) or not (match[3] or match[2] in _OF_WEIGHTS):
-            _refuse_text(cell)
+            if re.fullmatch(r"[0-9]+BW[0-9]+", cell.text):
+                cell.refuse("older versions of PyTorch wrote BW and B; write B for BW, and I for B")
+            cell.refuse(
+                f"a cell is empty or a stage, one of {', '.join((*_COMPUTE, *MESSAGES))} and a micro-batch, as in 2F0; "
+                f"or as in 2UNSHARD one of {', '.join(_OF_WEIGHTS)}; or (2F1;3B0)OVERLAP_F_B"
+            )
         yield int(match[1]), match[2], int(match[3] or -1)
-
-
-def _refuse_text(cell: CsvCell) -> NoReturn:
-    if re.fullmatch(r"[0-9]+BW[0-9]+", cell.text):
-        cell.refuse("older versions of PyTorch wrote BW and B; write B for BW, and I for B")
-    cell.refuse(
-        f"a cell is empty or a stage, one of {', '.join((*_COMPUTE, *MESSAGES))} and a micro-batch, as in 2F0; "
-        f"or as in 2UNSHARD one of {', '.join(_OF_WEIGHTS)}; or (2F1;3B0)OVERLAP_F_B"
-    )
 
 
 def _collect(cells: Sequence[CsvCell], file: str) -> CsvActions:

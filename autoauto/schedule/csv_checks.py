@@ -37,16 +37,13 @@ def _check_stages(actions: CsvActions) -> None:
     last, n_stages = max(actions.rows), actions.n_stages
     if last >= n_stages:
         missing = next(stage for stage in count() if stage not in actions.rows)
+        first_cell = next((f" in {cell}" for action, cell in actions.cells.items() if action.stage == last), "")
         raise BadInput(
             f"{actions.file}, row {actions.rows[last] + 1}: stages count from 0 without gaps, "
-            f"got stage {last}{_first_cell(actions, last)} and no stage {missing}"
+            f"got stage {last}{first_cell} and no stage {missing}"
         )
     if n_stages > MAX_STAGES:
         raise BadInput(f"{actions.file}: a schedule has at most {MAX_STAGES:,} stages, got {n_stages:,}")
-
-
-def _first_cell(actions: CsvActions, stage: int) -> str:
-    return next((f" in {cell}" for action, cell in actions.cells.items() if action.stage == stage), "")
 
 
 def _check_counts(actions: CsvActions) -> None:
@@ -179,11 +176,7 @@ def _check_order(actions: CsvActions) -> None:
 
 
 def _partner(message: CsvAction) -> CsvAction:
-    """The other end of a message.
-
-    >>> str(_partner(CsvAction(0, "SEND_F", 3))), str(_partner(CsvAction(0, "RECV_B", 3)))
-    ('1RECV_F3', '1SEND_B3')
-    """
+    """The other end of a message: of 0SEND_F3 it is 1RECV_F3."""
     sender, receiver = _peers(message)
     way, _, kind = message.kind.partition("_")
     if way == "SEND":

@@ -34,25 +34,17 @@ def read_actions(path: Path) -> CsvActions:
 
 
 def schedule_from_csv(text: str, file: str) -> Schedule:
-    """The schedule of a text in the formats "compute_only" and "compute_comms" of PyTorch.
+    """The schedule of a text in the formats "compute_only" and "compute_comms" of PyTorch; `file` is for messages.
 
     A stage's device is the row that computes it. Idle cells have no meaning: an action starts when its inputs are
     there. A B in a file that also has I or W is an input and a weight gradient in one, after which the gradient leaves.
     The parts of OVERLAP_F_B run one after the other. Messages are checked and then left out, as the schedule implies
     them: one leaves when its action has stopped. UNSHARD, RESHARD and REDUCE_GRAD are left out.
 
-    Args:
-        text: the content of the file.
-        file: its name, for messages.
-
     Raises:
         BadInput: a cell that is no action; a stage on two rows; an action that is missing or comes twice; a backward
             that is neither whole nor split; a message without its partner or out of order; ranks that wait for each
             other in a circle.
-
-    >>> schedule = schedule_from_csv("0F0,0F1,0I0,0W0,0B1\\n1F0,1B0,1F1,1B1", "two.csv")
-    >>> [str(action) for action in schedule.actions(1)], sorted(schedule.full_backwards)
-    (['1F0', '1B0', '1W0', '1F1', '1B1', '1W1'], [9, 12, 13])
     """
     return schedule_of(_checked(text, file))
 

@@ -49,16 +49,15 @@ def stage_times(
     Raises:
         BadInput: not one number for every device, a negative or huge one, or so many decimals that a cycle would need
             more than 10**6 ticks to make all of them whole.
-
-    >>> two = [Fraction(2)] * 2
-    >>> times = stage_times((0, 1), [Fraction(3), Fraction("4.5")], two, two, two, split_backward=False)
-    >>> times.ticks_per_cycle, times.forward.tolist(), times.backward.tolist(), times.forward_links.tolist()
-    (2, [6, 9], [8, 8], [0, 4, 0])
     """
     n_stages = Counter(devices)
     columns = {"forward": forward, "backward": backward, "weight": weight, "communication": comm}
+    n_devices = max(devices) + 1
     for name, cycles in columns.items():
-        _check(name, cycles, max(devices) + 1)
+        if len(cycles) != n_devices:
+            raise BadInput(f"{name} cycles must be given for each of {n_devices} devices, got {len(cycles)} numbers")
+        if min(cycles) < 0:
+            raise BadInput(f"{name} cycles must be at least 0, got {float(min(cycles)):g}")
     forward = [forward[d] / n_stages[d] for d in devices]
     backward = [backward[d] / n_stages[d] for d in devices]
     weight = [weight[d] / n_stages[d] for d in devices]
@@ -87,13 +86,6 @@ def stage_times(
         backward_exchange=exchange,
         ticks_per_cycle=scale,
     )
-
-
-def _check(name: str, cycles: Sequence[Fraction], n_devices: int) -> None:
-    if len(cycles) != n_devices:
-        raise BadInput(f"{name} cycles must be given for each of {n_devices} devices, got {len(cycles)} numbers")
-    if min(cycles) < 0:
-        raise BadInput(f"{name} cycles must be at least 0, got {float(min(cycles)):g}")
 
 
 def _link(comm: Sequence[Fraction], device: int, other: int) -> Fraction:
@@ -195,7 +187,6 @@ def _made_for_times(
     costs: tuple[tuple[int, ...], ...],
     effort: float,
 ) -> Timeline:
-    """The timeline of an order that is searched for, for the `cost_columns` of a plan; asked for more than once."""
     times = times_of_costs(np.array(costs, dtype=np.int64), period, training=True, split_backward=True)
     schedule = make_schedule(order, n_devices, n_micro_batches, times=times, effort=effort)
     return simulate(schedule, times, transfers_of(period))
@@ -264,10 +255,7 @@ def with_step_end(
         overlap    0  F F F B B B ......... B R R U          barrier    0  F F F B B B ......... B R R U
                    1    F B F B F B R R U                               1    F B F B F B           R R U
 
-    Args:
-        timeline: of the pipeline.
-        all_reduce_cycles, update_cycles: of every device.
-        barrier: whether all devices exchange at once.
+    Cycles are those of every device; with `barrier` all devices exchange at once.
     """
     ready = np.array([int(stops[-1]) for stops in timeline.stops])
     if barrier:

@@ -104,7 +104,6 @@ def _between_ends(table: CostTable, problem: CutProblem, excess: _Excess, lackin
 
 
 def _even_cuts(problem: CutProblem) -> list[int]:
-    """Cuts into stages of about equally many bytes."""
     sums, n_stages = problem.blocks.costs[0].forms[0].one_in_flight.stop_bytes, problem.n_stages
     wanted = np.linspace(sums[0], sums[-1], n_stages + 1)
     first, last = np.array(problem.cut_limits).T

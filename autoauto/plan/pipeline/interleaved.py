@@ -108,18 +108,17 @@ def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> Boun
             excess_bytes=0,
         )
     best = search.perturb(min(map(search.descend, search.starts())), Random(0))
-    result = search.branch(*best, max_nodes)
-    plan = evaluate_chunks(rows, table.n_devices, search.problem.partition(list(result.cuts)))
-    if result.value.excess_bytes > 0:
-        device = max(range(table.n_devices), key=lambda device: search.load(device, result.cuts).excess_bytes)
-        raise _out_of_memory(plan, device, result)
-    return BoundedPlan(plan, min([plan.cost_cycles, *map(search.bound, result.open_nodes)]))
+    value, cuts, open_nodes = search.branch(*best, max_nodes)
+    plan = evaluate_chunks(rows, table.n_devices, search.problem.partition(list(cuts)))
+    if value.excess_bytes > 0:
+        device = max(range(table.n_devices), key=lambda device: search.load(device, cuts).excess_bytes)
+        raise _out_of_memory(plan, device, value.excess_bytes, "no plan found fits" if open_nodes else "no plan fits")
+    return BoundedPlan(plan, min([plan.cost_cycles, *map(search.bound, open_nodes)]))
 
 
-def _out_of_memory(plan: Plan, device: int, result: _SearchResult) -> Infeasible:
+def _out_of_memory(plan: Plan, device: int, excess: int, outcome: str) -> Infeasible:
     chunks = [stage for stage in plan.stages if stage.device == device]
-    largest, excess = max(chunks, key=lambda stage: stage.total_bytes), result.value.excess_bytes
-    outcome = "no plan found fits" if result.open_nodes else "no plan fits"
+    largest = max(chunks, key=lambda stage: stage.total_bytes)
     return Infeasible(
         f"every device must hold its {len(chunks)} chunks, but {outcome}: the best plan tried exceeds device {device} "
         f"by {format_bytes(excess)}, with layers {largest.layers} as its largest chunk; "
@@ -147,14 +146,6 @@ class _Value(NamedTuple):
     excess_bytes: int
     cost_cycles: int
     unevenness: int
-
-
-class _SearchResult(NamedTuple):
-    """The best plan, and the partial plans whose completions may be better."""
-
-    value: _Value
-    cuts: Cuts
-    open_nodes: list[Cuts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +203,12 @@ class _ChunkSearch:
             best = min(best, self.descend((0, *sorted(same + drawn), n_blocks)))
         return best
 
-    def branch(self, value: _Value, cuts: Cuts, max_nodes: int) -> _SearchResult:
-        """Branch and bound, depth first, from the plan `cuts`; `open_nodes` are the partial plans that are left."""
+    def branch(self, value: _Value, cuts: Cuts, max_nodes: int) -> tuple[_Value, Cuts, list[Cuts]]:
+        """Branch and bound, depth first, from the plan `cuts`: the best plan, and the partial plans that are left."""
         stack: list[Cuts] = [(0,)]
         for _ in range(max_nodes):
             # Pruned when they come up and not when they are pushed: by then the best plan may be better.
-            while stack and self.is_pruned(stack[-1], value):
+            while stack and value.excess_bytes <= 0 and self.bound(stack[-1]) >= value.cost_cycles:
                 stack.pop()
             if not stack:
                 break
@@ -226,7 +217,7 @@ class _ChunkSearch:
                 value, cuts = self.value(partial), partial  # complete, and not pruned: better than the best so far
             else:
                 stack += self.extensions(partial)
-        return _SearchResult(value, cuts, stack)
+        return value, cuts, stack
 
     def extensions(self, cuts: Cuts) -> Iterator[Cuts]:
         """The partial plans with one more chunk that fits; the nearest to equal compute is last, so visited first."""
@@ -242,10 +233,6 @@ class _ChunkSearch:
         share = prefix[-1] * len(cuts) // n_stages
         yield from sorted(longer, key=lambda extension: -abs(prefix[extension[-1]] - share))
 
-    def is_pruned(self, cuts: Cuts, best: _Value) -> bool:
-        """Whether the best plan fits and no completion of this partial plan costs less."""
-        return best.excess_bytes <= 0 and self.bound(cuts) >= best.cost_cycles
-
     def bound(self, cuts: Cuts) -> int:
         """A lower bound of the cost of every completion of this partial plan."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
@@ -255,7 +242,6 @@ class _ChunkSearch:
         return self.cost(max(self.min_compute_cycles, compute), transfer)
 
     def value(self, cuts: Cuts) -> _Value:
-        """The rank of a plan."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
         compute = max(load.compute_cycles for load in loads)
         transfer = max(load.transfer_cycles for load in loads)
@@ -264,7 +250,6 @@ class _ChunkSearch:
         return _Value(max(0, excess), self.cost(compute, transfer), unevenness)
 
     def cost(self, compute_cycles: int, transfer_cycles: int) -> int:
-        """The cost of a plan whose devices compute and transfer so long at most."""
         if self.problem.period is Period.BARRIER:
             return compute_cycles + transfer_cycles
         return max(compute_cycles, transfer_cycles)

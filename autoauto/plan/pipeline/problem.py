@@ -92,7 +92,10 @@ class CutProblem:
     def of(cls, blocks: Blocks, fitting: list[Fitting], speeds: tuple[Fraction, ...], period: Period) -> CutProblem:
         """The problem whose cuts may lie anywhere."""
         loads = _loads(blocks, speeds, period)
-        cut_limits = _all_positions(len(blocks), len(speeds))
+        n_blocks, n_stages = len(blocks), len(speeds)
+        # Before every cut and after it lies at least a block for each stage there.
+        inner = [(i, n_blocks - n_stages + i) for i in range(1, n_stages)]
+        cut_limits = [(0, 0), *inner, (n_blocks, n_blocks)]
         return cls(blocks, fitting, speeds, _clocks(blocks, speeds), period, *loads, cut_limits)
 
     @property
@@ -236,11 +239,6 @@ def _clocks(blocks: Blocks, speeds: tuple[Fraction, ...]) -> list[Clock]:
     return list(clocks.values())
 
 
-def _all_positions(n_blocks: int, n_stages: int) -> list[tuple[int, int]]:
-    """The first and last position of every cut: before it and after it lies at least a block for each stage there."""
-    return [(0, 0), *((i, n_blocks - n_stages + i) for i in range(1, n_stages)), (n_blocks, n_blocks)]
-
-
 def check_one_in_flight(table: CostTable, what: str) -> None:
     """Refuse a table with several micro-batches in flight; `what` cannot be planned with it.
 
@@ -353,5 +351,4 @@ def check_memory(*plans: Sequence[Stage | Phase]) -> None:
 
 
 def _excess_bytes(parts: Sequence[Stage | Phase]) -> int:
-    """By how much parts exceed the one device that they are on."""
     return sum(part.total_bytes for part in parts) - parts[0].limit_bytes

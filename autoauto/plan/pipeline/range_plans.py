@@ -221,7 +221,6 @@ class _KindStages:
 
     @cached_property
     def _weight_bytes(self) -> IntArray:
-        """Bytes of the weights of every range, by the cuts at its ends."""
         prefix = self.tables[0].memory.exclusive(PARAMETER).stop_bytes[self.blocks[0].cuts]
         n_bytes: IntArray = np.maximum(np.subtract.outer(-prefix, -prefix), 0)
         return n_bytes
@@ -236,7 +235,6 @@ class _KindStages:
 
     @cached_property
     def _costs(self) -> list[RangeCosts]:
-        """By way the costs of all ranges, whatever fits."""
         moved = moved_bytes(self.coarse[0], self.blocks[0])
         alone = []
         for table, blocks in zip(self.coarse, self.blocks, strict=True):
@@ -250,7 +248,6 @@ class _KindStages:
         return costs
 
     def _exchanged(self, m: int, n_bytes: Amount) -> Amount:
-        """Cycles in which one of m replicas exchanges the gradients of its weights."""
         return self.gradient_cycles(n_bytes * 4 * (m - 1) // m)
 
     def plan_of(self, route: Route) -> Plan:
@@ -268,16 +265,14 @@ class _KindStages:
         return Plan(tuple(stages), self.tables[0].period, self.tables[0].host_cycles)
 
 
-MovedBytes = tuple[IntArray, IntArray] | None
-"""`Exchange.range_bytes`; None where tensors pass on from neighbour to neighbour."""
-
-
-def moved_bytes(table: CostTable, blocks: Blocks) -> MovedBytes:
-    """Bytes that every range receives and sends, equal on all devices."""
+def moved_bytes(table: CostTable, blocks: Blocks) -> tuple[IntArray, IntArray] | None:
+    """`Exchange.range_bytes`, equal on all devices; None where tensors pass on from neighbour to neighbour."""
     return None if table.exchange is None else table.exchange.range_bytes(blocks.cuts)
 
 
-def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes, fits: BoolArray) -> RangeCosts:
+def range_costs(
+    table: CostTable, device: int, blocks: Blocks, moved: tuple[IntArray, IntArray] | None, fits: BoolArray
+) -> RangeCosts:
     """The costs of all ranges on one device, of which some fit."""
     speed = table.speeds[device]
     own = blocks.costs[device]

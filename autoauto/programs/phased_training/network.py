@@ -41,9 +41,8 @@ class PhaseCall:
     """A phase: a graph, called with a row.
 
     Attributes:
-        name: name of the graph.
+        name: of the graph.
         row: which of the layers that share the graph.
-        graph: the function that computes the phase.
         variables: entries that are loaded once a phase.
         loads, stores: entries in the order of the graph's arguments and results; each has a column a step.
         trained: entries of the trained variables, in the order of the graph's gradients.
@@ -67,12 +66,12 @@ class Network:
 
     Attributes:
         n_hidden: width of every layer but the last.
-        steps: number of micro-batches of an update.
-        micro_batch: number of samples of a micro-batch.
-        n_inner: number of layers between fc1 and the output layer; [popxl-mnist] has fc2 and fc3.
-        n_inputs, n_classes: number of inputs and of classes of a sample.
-        learning_rate: learning rate of Adam.
-        seed: random seed of the initial weights.
+        steps: micro-batches of an update.
+        micro_batch: samples of a micro-batch.
+        n_inner: layers between fc1 and the output layer; [popxl-mnist] has fc2 and fc3.
+        n_inputs, n_classes: of a sample.
+        learning_rate: of Adam.
+        seed: of the initial weights.
     """
 
     n_hidden: int
@@ -134,11 +133,7 @@ class Network:
 
     @cached_property
     def calls(self) -> tuple[PhaseCall, ...]:
-        """The phases of an update, in order.
-
-        >>> print(*Network(n_hidden=512).calls)
-        fc1(0) inner(0) inner(1) fc4(0) inner_grad(1) inner_grad(0) fc1_grad(0)
-        """
+        """The phases of an update, in order."""
         first = PhaseCall(
             "fc1",
             0,

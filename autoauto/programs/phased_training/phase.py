@@ -26,11 +26,7 @@ Mover = Callable[[Callable[[], None]], Callable[[], object]]
 
 
 def serial(steps: Sequence[int]) -> Iterator[Moment]:
-    """One action after the other.
-
-    >>> list(serial([7]))
-    [(('load', 7),), (('compute', 7),), (('store', 7),)]
-    """
+    """One action after the other."""
     for step in steps:
         for kind in ("load", "compute", "store"):
             yield ((kind, step),)
@@ -56,16 +52,16 @@ ORDERS = {IoMode.COMPUTE: serial, IoMode.IO: serial, IoMode.IO_OVERLAPPED: overl
 @contextmanager
 def mover(io_mode: IoMode) -> Iterator[Mover]:
     """A mover that uses the computing thread, or one loader thread, which takes the part of the IPU's I/O tiles."""
+
+    def move_here(move: Callable[[], None]) -> Callable[[], object]:
+        move()
+        return lambda: None
+
     if io_mode is IoMode.COMPUTE:
-        yield _move_here
+        yield move_here
     else:
         with ThreadPoolExecutor(1, "loader") as loader:
             yield lambda move: loader.submit(move).result
-
-
-def _move_here(move: Callable[[], None]) -> Callable[[], object]:
-    move()
-    return lambda: None
 
 
 def run_moments(
@@ -75,15 +71,7 @@ def run_moments(
     store: Callable[[int, Stored], None],
     start_move: Mover,
 ) -> None:
-    """Run all actions; a moment ends when all of its actions have ended.
-
-    Args:
-        moments: actions in order.
-        load: returns the loaded data of a step.
-        compute: returns what to store, given the step and its loaded data.
-        store: stores the computed data of a step.
-        start_move: runs loads and stores.
-    """
+    """Run all actions; a moment ends when all of its actions have ended. `start_move` runs loads and stores."""
     loaded: dict[int, Loaded] = {}
     computed: dict[int, Stored] = {}
 

@@ -170,28 +170,16 @@ class Stash(NamedTuple):
 
     @property
     def n_entries(self) -> int:
-        """Values held: restore_stage - stash_stage + 1, as a cycle stashes before it restores.
-
-        >>> Stash("in", device=0, stage=0, restore_stages=(4,), in_place=True).n_entries
-        5
-        """
+        """Values held: restore_stage - stash_stage + 1, as a cycle stashes before it restores."""
         return self.restore_stages[-1] - self.stage + 1
 
     def entry(self, micro_batch: int) -> int:
-        """The entry of a micro-batch's value: the index grows by one, modulo the size.
-
-        >>> [Stash("in", 0, 0, (2,), True).entry(m) for m in range(5)]
-        [0, 1, 2, 0, 1]
-        """
+        """The entry of a micro-batch's value: the index grows by one, modulo the size."""
         return micro_batch % self.n_entries
 
 
 class FragmentCall(NamedTuple):
-    """One call of a fragment; the copies of all stages are one fragment, without a stage.
-
-    >>> str(FragmentCall(Fragment.MAIN, 1)), str(FragmentCall(Fragment.COPY))
-    ('ps1[M]', 'C')
-    """
+    """One call of a fragment; the copies of all stages are one fragment, without a stage."""
 
     fragment: Fragment
     stage: int | None = None

@@ -54,9 +54,6 @@ def simple_pipeline(n_devices: int) -> PipelineGraph:
 
     Raises:
         BadInput: there is no device.
-
-    >>> [(layer.name, layer.inputs, layer.device) for layer in simple_pipeline(3).layers]
-    [('A', ('in',), 0), ('B', ('A:0',), 1), ('C', ('B:0',), 2)]
     """
     if n_devices < 1:
         raise BadInput(f"a pipeline needs at least 1 device, got {n_devices}")
@@ -88,7 +85,12 @@ def read_pipeline(document: object) -> PipelineGraph:
         document = document[0]
     pipeline = from_plain(_PipelineInput, document, "pipeline")
     layers = _layers(pipeline.layers)
-    defaults = _default_tensors(layers)
+    # As if the document listed none: outputs of layers are activations, all others streams.
+    defaults: dict[str, PipelineTensor] = {}
+    for layer in layers:
+        defaults.update((name, PipelineTensor(name, TensorKind.STREAM)) for name in layer.inputs)
+    for layer in layers:
+        defaults.update((name, PipelineTensor(name)) for name in layer.outputs)
     _check_unique("pipeline.tensors: every name", [entry.name for entry in pipeline.tensors])
     tensors = dict(defaults)
     for entry in pipeline.tensors:
@@ -119,18 +121,7 @@ def _layer(entry: _LayerInput, where: str, before: tuple[str, ...]) -> PipelineL
     return PipelineLayer(entry.name, inputs, outputs, entry.stage, entry.device, needs, entry.recompute)
 
 
-def _default_tensors(layers: tuple[PipelineLayer, ...]) -> dict[str, PipelineTensor]:
-    """The tensors as if the document listed none: outputs of layers are activations, all others streams."""
-    tensors: dict[str, PipelineTensor] = {}
-    for layer in layers:
-        tensors.update((name, PipelineTensor(name, TensorKind.STREAM)) for name in layer.inputs)
-    for layer in layers:
-        tensors.update((name, PipelineTensor(name)) for name in layer.outputs)
-    return tensors
-
-
 def _check_tensor(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
-    """The tensor's kind must fit how the layers use it."""
     name, kind = tensor.name, tensor.kind
     if name not in tensors:
         raise BadInput(f"pipeline.tensors must name what layers read or make, got {name}; mend the name or drop it")

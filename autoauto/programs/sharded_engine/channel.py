@@ -48,12 +48,6 @@ class Sender:
 
     Attributes:
         start_ns: when the first slot for the last array was free, by perf_counter.
-
-    >>> from autoauto.targets.host.transport.shared_memory import Ring
-    >>> ring = Ring.create(n_slots=2, slot_bytes=256)
-    >>> Sender(ring).send([[1.5], [2.5]])
-    >>> Receiver(ring).receive().array.tolist()
-    [[1.5], [2.5]]
     """
 
     def __init__(self, ring: MessageWriter) -> None:
@@ -106,26 +100,25 @@ class Receiver:
         self._missing = memoryview(b"")
 
     def receive(self) -> Message:
-        """Wait for an array.
-
-        Raises:
-            EndOfStream: the channel is finished.
-        """
+        """Wait for an array. Raises EndOfStream if the channel is finished."""
         while (message := self.step()) is None:
             pass
         return message
 
     def step(self) -> Message | None:
-        """Wait for the next slot and empty it; returns the array with its last slot, and None before.
-
-        Raises:
-            EndOfStream: the channel is finished.
-        """
+        """Wait for the next slot and empty it; the array with its last slot, and None before. Raises as `receive`."""
         piece = self.ring.peek()
         if piece is None:
             raise EndOfStream("the stream has ended")
         if self._message is None:
-            piece = self._start_message(piece)
+            # The header in the first piece says which array to allocate.
+            start_ns = perf_counter_ns()
+            stop = _LENGTH_BYTES + int.from_bytes(piece[:_LENGTH_BYTES], "little")
+            kind, dtype, shape = pickle.loads(piece[_LENGTH_BYTES:stop])
+            array = np.empty(shape, dtype)
+            self._message = Message(kind, array, start_ns)
+            self._missing = array.reshape(-1).view(np.uint8).data
+            piece = piece[stop:]
         self._missing[: len(piece)] = piece
         self._missing = self._missing[len(piece) :]
         self.ring.release()
@@ -134,23 +127,9 @@ class Receiver:
         message, self._message = self._message, None
         return message
 
-    def _start_message(self, piece: memoryview) -> memoryview:
-        """Read the header in `piece` and allocate its array; returns the bytes after the header."""
-        start_ns = perf_counter_ns()
-        stop = _LENGTH_BYTES + int.from_bytes(piece[:_LENGTH_BYTES], "little")
-        kind, dtype, shape = pickle.loads(piece[_LENGTH_BYTES:stop])
-        array = np.empty(shape, dtype)
-        self._message = Message(kind, array, start_ns)
-        self._missing = array.reshape(-1).view(np.uint8).data
-        return piece[stop:]
-
 
 class SharedArrays:
-    """Named arrays in a file without a name; it can be pickled as an argument of a new process.
-
-    >>> SharedArrays.create({"a": [1, 2], "b": 0.5}).arrays()
-    {'a': array([1, 2]), 'b': array(0.5)}
-    """
+    """Named arrays in a file without a name; it can be pickled as an argument of a new process."""
 
     def __init__(self, file: SubModelFile, ports: Sequence[Port], dtypes: Mapping[str, np.dtype[Any]]) -> None:
         self._file, self._ports, self._dtypes = file, ports, dtypes

@@ -191,7 +191,6 @@ class DeviceTask(NamedTuple):
     """The arguments of a device's process.
 
     Attributes:
-        device_id: number of the device.
         engine_class, args: the engine that it runs.
         checkpoint: the parameters of all devices.
         destinations, sources: the ring to and from every other device.
@@ -227,11 +226,7 @@ class DeviceRun(NamedTuple):
 
 
 class _RingReader:
-    """The device's `Reader`.
-
-    Attributes:
-        is_open: whether reading has started and not reached the end.
-    """
+    """The device's `Reader`; `is_open` says whether reading has started and not reached the end."""
 
     def __init__(self, ring: Ring, transfers: SpanList) -> None:
         self._receiver, self._transfers = Receiver(ring), transfers
@@ -304,8 +299,6 @@ def _run(connection: Channel, task: DeviceTask, peers: Peers) -> SpanList:
 
 
 def _timed(forward: Callable[[Array], Array], forwards: SpanList, transfers: SpanList) -> Callable[..., Any]:
-    """`forward` with its spans recorded; transfers within it count as part of it."""
-
     def timed(x: Array) -> Array:
         start_ns, n_before = perf_counter_ns(), len(transfers)
         y = forward(x)

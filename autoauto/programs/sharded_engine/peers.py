@@ -28,11 +28,7 @@ _MESSAGE = "message"
 
 
 class SharedEvent:
-    """An event that all processes see once it is set.
-
-    Attributes:
-        fd: readable once the event is set.
-    """
+    """An event that all processes see once it is set; `fd` is then readable."""
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC) if fd is None else fd
@@ -56,7 +52,6 @@ class Peers:
     """One device's connections to all other devices.
 
     Args:
-        device_id: number of this device.
         destinations, sources: the ring to and from every other device, by its number.
         ended: for every device, the event of its end.
 

@@ -76,7 +76,6 @@ def barrier(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]
 
 
 def _exchanges(schedule: Schedule, times: StageTimes, rows: Sequence[IntArray], n_slots: int) -> list[BySlot]:
-    """When and for how long every device exchanges."""
     if schedule.slots is None:
         return list(map(_by_slot, rows, exchange_ticks(schedule, times)))
     of_device = np.zeros(schedule.n_devices + 1, dtype=np.int64)  # and one for rows that are on none
@@ -100,9 +99,8 @@ def _longest(devices: Iterable[BySlot], n_slots: int) -> IntArray:
 
 def _starts(row: IntArray, ticks: IntArray, slot_starts: IntArray) -> IntArray:
     before = np.cumsum(ticks) - ticks
-    starts: IntArray = (
-        slot_starts[row] + before - before[np.searchsorted(row, row)]
-    )  # less what it did in earlier slots
+    in_earlier_slots = before[np.searchsorted(row, row)]
+    starts: IntArray = slot_starts[row] + before - in_earlier_slots
     return starts
 
 

@@ -19,8 +19,11 @@ def in_order(pipeline: ZeroBubbleProblem, priorities: Priorities) -> DraftSchedu
     None if a device would hold too much or devices would wait in a circle.
     """
     programs = [_program(pipeline, priorities, device) for device in range(pipeline.n_devices)]
-    if max(_peak(pipeline.n_stages, program) for program in programs) > pipeline.limit:
-        return None
+    for program in programs:
+        kinds = program // pipeline.n_stages
+        held = np.cumsum((kinds == 0).astype(np.int64) - (kinds == WEIGHT))
+        if held.max() > pipeline.limit:
+            return None
     starts = _run(pipeline, [program.tolist() for program in programs])
     if sum(map(len, starts)) < len(starts) * pipeline.n_micro_batches:
         return None
@@ -78,7 +81,6 @@ def numbered_schedule(
 
 
 def _numbered(jobs: IntArray, n_numbers: int) -> IntArray:
-    """The codes of a device's actions: the micro-batches of every job are counted from 0."""
     numbers = np.empty_like(jobs)
     for job in np.unique(jobs):
         turns = jobs == job
@@ -91,9 +93,3 @@ def _program(pipeline: ZeroBubbleProblem, priorities: Priorities, device: int) -
     jobs = [job for job in range(len(pipeline.ticks)) if pipeline.devices[job % pipeline.n_stages] == device]
     order = np.argsort(np.concatenate([priorities[job] for job in jobs]), kind="stable")
     return np.repeat(jobs, pipeline.n_micro_batches)[order]
-
-
-def _peak(n_stages: int, program: IntArray) -> int:
-    """The most activations that a device holds."""
-    kinds = program // n_stages
-    return int(np.cumsum((kinds == 0).astype(np.int64) - (kinds == WEIGHT)).max())

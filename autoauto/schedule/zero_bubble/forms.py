@@ -12,11 +12,7 @@ from autoauto.records.units import FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LargestForm:
-    """The largest of some linear functions of times, a `StepFunction`.
-
-    Attributes:
-        forms: (forms, rows) how often each has every row of times.
-    """
+    """The largest of some linear functions of times, a `StepFunction`; `forms` (forms, rows) has their slopes."""
 
     forms: FloatArray
 
@@ -34,12 +30,8 @@ class LargestForm:
 def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int) -> LargestForm:
     """Bounds by device and by stage as in `lower_bound`, for all times at once.
 
-    Where several stages share a device, what its limit of activations makes it wait is left out.
-
-    Args:
-        devices: the device of every stage.
-        n_micro_batches: how many micro-batches there are.
-        limit: the most activations that a device holds.
+    Where several stages share a device, what its limit of activations makes it wait is left out. `devices` has the
+    device of every stage, `limit` is the most activations that one holds.
     """
     n_stages = len(devices)
     own_limit = None

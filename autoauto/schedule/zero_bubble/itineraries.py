@@ -91,15 +91,9 @@ def itineraries(pipeline: ZeroBubbleProblem) -> Sequence[Itinerary]:
 
 def steady_priorities(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float, period: float) -> Priorities:
     """When every action would start if a micro-batch set out every `period` ticks; `unit` is the mean action."""
-    rows = _journey(pipeline, itinerary, unit)
-    return [[start + i * period for i in range(pipeline.n_micro_batches)] for start in rows]
-
-
-def _journey(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float) -> list[float]:
-    """When the first action of every job would start."""
-    n, devices, ticks, path = pipeline.n_stages, pipeline.devices, pipeline.ticks, pipeline.path
-    starts = [0.0] * (3 * n)
-    for job, to in pairwise(path):
+    n, devices, ticks = pipeline.n_stages, pipeline.devices, pipeline.ticks
+    starts = [0.0] * (3 * n)  # of the first action of every job
+    for job, to in pairwise(pipeline.path):
         step = devices[to % n] - devices[job % n]
         shortest = ticks[job] + pipeline.link(job, to)
         if step > 0:
@@ -117,4 +111,4 @@ def _journey(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float) -> 
     for stage in range(n):
         backward = BACKWARD * n + stage
         starts[WEIGHT * n + stage] = starts[backward] + ticks[backward] + itinerary.lag * unit
-    return starts
+    return [[start + i * period for i in range(pipeline.n_micro_batches)] for start in starts]

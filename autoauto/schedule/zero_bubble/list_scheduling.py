@@ -93,7 +93,11 @@ class Direction:
             taking, giving = giving, taking
         self.takes = [job // n == taking for job in range(3 * n)]
         self.gives = [job // n == giving for job in range(3 * n)]
-        self.sibling = [self._sibling(job) for job in range(3 * n)]
+        self.sibling = []
+        for job, device in enumerate(self.device):
+            kind, stage = divmod(job, n)
+            stages = pipeline.stages_of(device)
+            self.sibling.append(kind * n + (stages[-1] if stage == stages[0] else stages[0]))
         self.n_inputs = [0] * (3 * n)
         self.outputs: list[list[tuple[int, int, int, int]]] = [[] for _ in range(3 * n)]
         self.n_wires = self._connect()
@@ -105,12 +109,6 @@ class Direction:
         draft = run.run()
         self.n_scheduled += max(sum(run.done), run.n * len(run.done) // 4)  # every run has a fixed cost, too
         return draft
-
-    def _sibling(self, job: int) -> int:
-        kind, stage = divmod(job, self.pipeline.n_stages)
-        stages = self.pipeline.stages_of(self.device[job])
-        other = stages[-1] if stage == stages[0] else stages[0]
-        return kind * self.pipeline.n_stages + other
 
     def _connect(self) -> int:
         """Fill in the outputs and count the wires."""
@@ -156,7 +154,6 @@ class _Run:
             self.jobs.append(rows)
 
     def run(self) -> DraftSchedule | None:
-        """Let the device whose next action could stop first decide, until all is done."""
         for device in range(len(self.free)):
             self.compete(device, self.window)
         for _ in range(self.n * len(self.done)):
@@ -166,7 +163,6 @@ class _Run:
         return DraftSchedule(max(self.free), self.starts, self.programs)
 
     def next_device(self) -> tuple[int, int]:
-        """The first stop of any device, and the device."""
         next_stops, first_stop = self.next_stops, self.first_stop
         while next_stops:
             stop, device = heappop(next_stops)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 from autoauto.records.schedule import BACKWARD, WEIGHT, StageTimes
 
@@ -152,23 +151,11 @@ def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
     until_the_end = all_held + filling + emptying
     until_the_last_gradient = all_held + filling - limit * max(weights)
     if is_turn(pipeline, device):
-        loss = _loss_at_turn(pipeline, device)
-        until_the_end = max(until_the_end, all_held + loss.until_the_end)
-        until_the_last_gradient = max(until_the_last_gradient, all_held + loss.until_the_last_gradient)
+        lost, lost_before = _loss_at_turn(pipeline, device)
+        until_the_end = max(until_the_end, all_held + lost)
+        until_the_last_gradient = max(until_the_last_gradient, all_held + lost_before)
     after = tails[BACKWARD * n + stages[0]]
     return heads[stages[0]] + max(-(-until_the_end // limit), -(-until_the_last_gradient // limit) + after)
-
-
-class _Loss(NamedTuple):
-    """Ticks of memory that are lost on the device where a V turns, in two spans of time from its first forward on.
-
-    Attributes:
-        until_the_end: until its last action stops.
-        until_the_last_gradient: until its last input gradient leaves it, less what is then not yet held in full.
-    """
-
-    until_the_end: int
-    until_the_last_gradient: int
 
 
 def is_turn(pipeline: ZeroBubbleProblem, device: int) -> bool:
@@ -216,8 +203,11 @@ def steady_loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> int:
     return inner if pipeline.limit % 2 else others + sum(weights)
 
 
-def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> _Loss:
+def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> tuple[int, int]:
     """The loss of `steady_loss_at_turn`, and more at the start and at the end.
+
+    From the first forward until the last action stops, and until the last input gradient leaves the device, less what
+    is then not yet held in full.
 
     When i first forwards have started, or i second ones, u is at most i. When i second input gradients or weight
     gradients of a stage are to come after this, u is at most i; i + 1 where they are first input gradients.
@@ -230,7 +220,7 @@ def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> _Loss:
     falling = _falling(limit - 1, even, m)
     gradients = falling * others + _falling(limit - 2, odd, m) * inner
     still_to_come = limit * max(weights) * (1 + even)
-    return _Loss(gradients + falling * sum(weights), gradients + even * m * sum(weights) - still_to_come)
+    return (gradients + falling * sum(weights), gradients + even * m * sum(weights) - still_to_come)
 
 
 def _ticks_at_turn(pipeline: ZeroBubbleProblem, device: int) -> tuple[int, int, list[int]]:

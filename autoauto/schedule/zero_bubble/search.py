@@ -91,17 +91,13 @@ def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
     if pipeline.n_stages == pipeline.n_devices:
         order.try_forwards(itineraries(pipeline)[0])
     else:
-        order.try_backwards(_best_itinerary(pipeline, few))
+        # The itinerary that makes the shortest order of few micro-batches.
+        short = _OrderSearch(replace(pipeline, n_micro_batches=few), LONG_RUNS * len(pipeline.ticks) * few, rounds=1)
+        short.explore()
+        order.try_backwards(short.itinerary)
     if not order.is_optimal:
         order.try_steady_state(SOME)
     return order.best
-
-
-def _best_itinerary(pipeline: ZeroBubbleProblem, few: int) -> Itinerary:
-    """The itinerary that makes the shortest order of few micro-batches."""
-    short = _OrderSearch(replace(pipeline, n_micro_batches=few), LONG_RUNS * len(pipeline.ticks) * few, rounds=1)
-    short.explore()
-    return short.itinerary
 
 
 class _OrderSearch:
@@ -120,18 +116,15 @@ class _OrderSearch:
 
     @property
     def best(self) -> DraftSchedule:
-        """The shortest order so far."""
         assert self.shortest is not None
         return self.shortest
 
     @property
     def spent(self) -> int:
-        """The effort that is used up."""
         return self.forwards.n_scheduled + self.backwards.n_scheduled
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no order can be shorter than the best so far."""
         return self.shortest is not None and self.shortest.makespan <= self.bound
 
     def is_finished(self, part: float = 1) -> bool:
@@ -145,7 +138,6 @@ class _OrderSearch:
             self.keep(in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches)))
 
     def keep(self, draft: DraftSchedule | None) -> None:
-        """Make a draft the best order so far if it is shorter."""
         if draft is not None and (self.shortest is None or draft.makespan < self.shortest.makespan):
             self.shortest = draft
 
@@ -185,9 +177,7 @@ class _OrderSearch:
         steady = self.steady(itinerary)
         rule = self.rule(itinerary.window, fair=True)
         last = max(row[-1] for row in steady)
-        reverse: Priorities = []
-        for row in steady:
-            reverse.append([last - start for start in reversed(row)])
+        reverse: Priorities = [[last - start for start in reversed(row)] for row in steady]
         back = self.backwards.schedule(reverse, rule)
         assert back is not None
         self.schedule(self.mirrored(back), rule)
@@ -214,7 +204,6 @@ class _OrderSearch:
             draft = again
 
     def forward_backward(self, draft: DraftSchedule, rule: ChoiceRule) -> DraftSchedule:
-        """Schedule backwards in time, then forwards again."""
         back = self.backwards.schedule(self.mirrored(draft), rule)
         assert back is not None
         again = self.schedule(self.mirrored(back), rule)
@@ -230,13 +219,11 @@ class _OrderSearch:
         return mirrored
 
     def schedule(self, priorities: Priorities, rule: ChoiceRule, cutoff: int = NEVER) -> DraftSchedule | None:
-        """Schedule, and keep the result if it is the best."""
         draft = self.forwards.schedule(priorities, rule, cutoff)
         self.keep(draft)
         return draft
 
     def steady(self, itinerary: Itinerary) -> Priorities:
-        """The priorities of an itinerary if a micro-batch sets out every period."""
         return steady_priorities(self.pipeline, itinerary, self.unit, self.period)
 
     def rule(self, window: float, fair: bool) -> ChoiceRule:
@@ -248,10 +235,6 @@ def stretches(starts: list[list[int]], n_micro_batches: int) -> Iterator[Priorit
     """Make starts of more micro-batches of the starts of a few, by repeating a group of one to three of them.
 
     Groups come first whose jobs agree best on how long a group takes.
-
-    >>> rows = [[0, 3, 6, 9, 12, 15, 20], [1, 4, 7, 10, 13, 16, 19]]
-    >>> next(stretches(rows, 9))[0]
-    [0, 3, 6, 9, 12, 15.0, 18.0, 21.0, 26.0]
     """
     few = len(starts[0])
     groups = []
