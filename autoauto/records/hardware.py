@@ -61,8 +61,6 @@ class Device:
     """One device of a pipeline.
 
     Attributes:
-        name: for example "bow".
-        clock_hz: cycles per second.
         memory_bytes: what one device holds; a fraction where MB of Graphcore's auto_pipeline are no whole bytes.
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
@@ -112,11 +110,7 @@ class Link:
         return cycles.astype(np.int64) if isinstance(n_bytes, np.ndarray) else int(cycles)
 
     def load_cycles(self, n_bytes: Amount, clock_hz: float) -> Amount:
-        """Cycles to load or store bytes; 0 for 0 bytes, without the latency of the link.
-
-        >>> Link(bytes_per_s=1.0, idle_cycles=3).load_cycles(np.array([0, 2]), 1.0).tolist()
-        [0, 5]
-        """
+        """Cycles to load or store bytes; 0 for 0 bytes, without the latency of the link."""
         return (n_bytes > 0) * self.cycles(n_bytes, clock_hz)  # as 0 or 1, of numbers and of arrays
 
 
@@ -179,10 +173,8 @@ class DeviceKind:
     """Devices that are alike, in a cluster of several kinds of devices in any order.
 
     Attributes:
-        device: one of the devices.
-        n_devices: how many there are.
-        device_link: the link from and to any other device.
-        host_link: the link from and to the host.
+        device_link: from and to any other device.
+        host_link: from and to the host.
         speed: how many times as fast as the profiled device these devices run layers, where a profile of one kind is
             planned (`autoauto/profile/importers/recorded.py`); None where nothing is known.
         linked: the machines of the devices. Pipelines of this kind alone use the links within machines; None where
@@ -198,8 +190,6 @@ class DeviceKind:
 
 
 class _Line(TypedDict):
-    """The fields of a cluster that have one entry a device."""
-
     devices: tuple[Device, ...]
     receive_links: tuple[Link, ...]
     send_links: tuple[Link, ...]
@@ -271,9 +261,7 @@ class Cluster:
     one cable may differ.
 
     Attributes:
-        name: for example "bow-2000".
         target: the name of the target that the devices belong to, for example "ipu".
-        devices: in pipeline order.
         receive_links: `receive_links[d]` enters device d; the host is behind the first.
         send_links: `send_links[d]` leaves device d; the host is behind the last.
         streaming_memory: what every device has beside its own memory; None when there is none.
@@ -452,9 +440,7 @@ class Cluster:
     def total(self, quantity: str, used: Mapping[str, int]) -> float | None:
         """The sum of a quantity over the devices that a configuration uses; None where one of them has none.
 
-        Args:
-            quantity: a field of `Device`, for example "price_per_hour".
-            used: numbers of devices by the name of their kind, which makes no difference where all have the same.
+        `used` has numbers of devices by the name of their kind, which makes no difference where all have the same.
         """
         each = self.of_each(quantity)
         if each is not None:

@@ -14,7 +14,6 @@ class Interval(NamedTuple):
     """A mean of measurements.
 
     Attributes:
-        mean: the mean of all measurements.
         error: half the width of the confidence interval of the mean, of 95 % by default; None for a single measurement.
     """
 

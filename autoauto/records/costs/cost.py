@@ -32,7 +32,6 @@ class CostTable:
         entry_cycles: (n,) entry overhead of a range that starts at layer i: what it costs beyond the sum of its layers
             because it reads its inputs. `entry_cycles[i + 1] - entry_cycles[i]` is at most the cycles of layer i, so
             that a range costs no less than a shorter one inside it. 0 for layer 0.
-        memory: the memory of every range.
         stash_entries: (P,) micro-batches whose activations a device stashes besides those of the current one.
         memory_limit_bytes: (P,) the memory that a planned stage may fill on device d.
         receive_cycles: (P, n) cycles in which device d receives, when its stage starts at layer i. Every entry contains

@@ -126,12 +126,8 @@ class Decoder:
         attention, feed_forward = kind.attention, kind.feed_forward
         made = replace(self, checkpoint=self.checkpoint._replace(unlike=kind.unlike), kinds=(kind,), order=())
         if isinstance(attention, LinearAttention):
-            made = replace(
-                made,
-                n_heads=attention.n_value_heads,
-                n_kv_heads=attention.n_key_heads,
-                head_size=attention.value_size,
-            )
+            n_heads, n_kv_heads = attention.n_value_heads, attention.n_key_heads
+            made = replace(made, n_heads=n_heads, n_kv_heads=n_kv_heads, head_size=attention.value_size)
         elif attention is not None:
             n_kv_heads = getattr(attention, "n_kv_heads", attention.n_heads)
             head_size = attention.output_size // attention.n_heads
@@ -207,10 +203,8 @@ class DecoderFile(NamedTuple):
     """A decoder in one file, as an engine of this machine reads it.
 
     Attributes:
-        path: of the file.
-        decoder: by its header.
+        decoder: by the header of the file.
         weights: the format that most weights have, in the words of the file's format.
-        n_bytes: of the file.
         content: changes with the header, so with all shapes and formats.
     """
 
@@ -256,7 +250,6 @@ class Workload(NamedTuple):
     Attributes:
         input_tokens: of a prompt.
         output_tokens: of an answer.
-        speculation: how answers are drafted.
         cached_share: the share of the tokens of a prompt whose keys and values the prefix cache has, below 1.
     """
 
@@ -267,20 +260,12 @@ class Workload(NamedTuple):
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens of a prompt that are computed, the last one at least.
-
-        >>> Workload(1000, 100).computed_tokens, Workload(1000, 100, cached_share=0.75).computed_tokens
-        (1000, 250)
-        """
+        """Tokens of a prompt that are computed, the last one at least."""
         return max(1, round(self.input_tokens * (1 - self.cached_share)))
 
     @property
     def n_steps(self) -> float:
-        """Steps of an answer in the mean; its first token comes with the prompt.
-
-        >>> Workload(1000, 101).n_steps, Workload(1000, 101, Speculation(2.5, 3)).n_steps
-        (101.0, 41.0)
-        """
+        """Steps of an answer in the mean; its first token comes with the prompt."""
         return 1 + (self.output_tokens - 1) / self.speculation.accept_length
 
     @property

@@ -34,7 +34,6 @@ class Exchange:
     tensor that skips a stage does not pass through it, as it does from neighbour to neighbour.
 
     Attributes:
-        tensors: those that layers exchange.
         receive_links, send_links: how each device receives and sends.
         clock_hz: the reference clock.
     """

@@ -53,9 +53,7 @@ class BlockPart(StrEnum):
 class PartFormat(NamedTuple):
     """The format in which the matrices of a part of a block are stored.
 
-    Attributes:
-        weights: the format of the weights.
-        group_size: how many neighbouring weights of a row share a scale; None for one scale a row, or no scales.
+    `group_size` neighbouring weights of a row share a scale; None for one scale a row, or no scales.
     """
 
     weights: WeightFormat = WeightFormat.BF16

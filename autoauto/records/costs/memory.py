@@ -106,13 +106,7 @@ def compiled_bytes(compiled: CompiledRange) -> dict[str, int]:
 
 
 def compiled_stage(compiled: CompiledRange, input_bytes: int = 0, *, recompute: bool = False) -> StageBytes[int]:
-    """A range that was compiled whole, as a stage.
-
-    Args:
-        compiled: the range.
-        input_bytes: what it receives, and stashes where it recomputes.
-        recompute: whether it does.
-    """
+    """A range that was compiled whole, as a stage that receives `input_bytes` and stashes them where it recomputes."""
     stored_bytes = input_bytes + compiled.checkpoint_bytes
     entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=recompute)
     return StageBytes(compiled.exclusive, compiled.shared, compiled.temporary_bytes, entry_bytes)
@@ -186,10 +180,7 @@ class RangeBytes:
 class SharedMemory(NamedTuple):
     """Data that a range stores once, however many of its layers need it, for example code or a tied weight.
 
-    Attributes:
-        keys: for every layer, indices into the other two.
-        n_bytes: bytes of every key.
-        categories: category of every key.
+    `keys` has for every layer indices into the other two.
     """
 
     keys: tuple[tuple[int, ...], ...]

@@ -33,7 +33,6 @@ class Session(HasKnobs, ABC):
     Attributes:
         runtime: the name of what runs a model's file; None where a target has no runtimes.
         words: what its results are called.
-        device_type: what computes.
     """
 
     __slots__ = ()
@@ -102,8 +101,7 @@ class Session(HasKnobs, ABC):
     def hardware(self, cluster: Cluster) -> Cluster:
         """The cluster with the parts of its devices and links that the session uses; names, clocks and machines stay.
 
-        Raises:
-            BadInput: it cannot run on them.
+        Raises BadInput if it cannot run on them.
         """
         return cluster
 
@@ -121,11 +119,7 @@ class Session(HasKnobs, ABC):
         return sessions[0]
 
     def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
-        """Refuse a number of devices of a pipeline, or a way to use them, that the session does not support.
-
-        Raises:
-            Mismatch: the session does not support it.
-        """
+        """Refuse with Mismatch a number of devices of a pipeline, or a way to use them, that it does not support."""
 
     def bound_bytes(self, device: Device) -> float:
         """Bytes that temporaries may take on one tile, if that is all in which it differs from `common`."""
@@ -142,7 +136,6 @@ class SessionOptions(NamedTuple):
 
     Attributes:
         n_threads: that compute at the same time; 0 lets the runtime choose.
-        session: the runtime and its options.
         gpu: the UUID of the GPU that computes; empty where the CPU does.
     """
 
@@ -163,12 +156,7 @@ class SessionOptions(NamedTuple):
 
 
 class DeviceSession(NamedTuple):
-    """A device of this machine, and how a session on it computes.
-
-    Attributes:
-        name: as --device names it, "cpu:4" or "cuda:0".
-        session: see its type.
-    """
+    """A device of this machine, named as --device has it, "cpu:4" or "cuda:0", and how a session on it computes."""
 
     name: str
     session: SessionOptions
@@ -180,9 +168,8 @@ class CompileOptions:
 
     Attributes:
         batch_size: samples in one micro-batch.
-        precision: format of weights and activations.
+        precision: of weights and activations.
         training: whether there is a backward pass.
-        session: how the target computes.
     """
 
     batch_size: int

@@ -23,7 +23,6 @@ class RateLine(NamedTuple):
     """Results of a number of replicas at several request rates.
 
     Attributes:
-        n_replicas: how many there are.
         requests_per_s: the rates, ascending.
         keeps: one a rate: whether replicas keep up with it, and keep all bounds.
         values: results by their names, one a rate: times in seconds, and how busy replicas are.
@@ -38,12 +37,7 @@ class RateLine(NamedTuple):
 
     @property
     def beyond(self) -> int | None:
-        """The index of the lowest rate that is too high; None if no rate is.
-
-        >>> line = RateLine(1, (1.0, 2.0, 3.0), (True, False, False), {"ttft_s": (0.1, 0.2, 0.3)})
-        >>> line.beyond, line.highest
-        (1, 1.0)
-        """
+        """The index of the lowest rate that is too high; None if no rate is."""
         if False not in self.keeps:
             return None
         return self.keeps.index(False)
@@ -62,7 +56,6 @@ class RateCurves(NamedTuple):
 
     Attributes:
         lines: one a number of replicas, ascending; the last has all.
-        bounds: on times.
         knobs: of the configuration, by their names.
     """
 
@@ -78,12 +71,7 @@ class RateCurves(NamedTuple):
 
     @staticmethod
     def read(text: str) -> RateCurves:
-        """Read what `text` wrote.
-
-        >>> curves = RateCurves((RateLine(1, (1.0,), (True,), {"ttft_s": (0.1,)}),), (RateBound("ttft_s", 0.5),))
-        >>> RateCurves.read(curves.text) == curves
-        True
-        """
+        """Read what `text` wrote."""
         plain = json.loads(text)
         lines = []
         for line in plain["lines"]:

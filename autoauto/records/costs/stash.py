@@ -132,7 +132,6 @@ def _fewest_bytes(weights: Sequence[int], sums: Sequence[int], limit: int) -> _C
 
 
 def _alive_bytes(graph: LayerGraph) -> list[int]:
-    """Bytes of the activations that are alive at every boundary, of one sample."""
     activations: set[int] = set()
     for layer in graph.layers:
         activations.update(layer.inputs, layer.outputs)

@@ -39,20 +39,12 @@ class TargetWords(NamedTuple):
         return dict(self.names).get(knob, knob.replace("_", " "))
 
     def single(self, n_units: int) -> str:
-        """A device of `n_units` units, in words.
-
-        >>> TargetWords("session", "core", is_unit_alone=False).single(1), TargetWords("group", "GPU").single(1)
-        ('session of 1 core', 'GPU')
-        """
+        """A device of `n_units` units, in words."""
         size = self.size(n_units)
         return f"{self.device}{size}" if size else self.unit
 
     def replicas(self, n: int, n_units: int) -> str:
-        """`n` devices side by side, in words.
-
-        >>> TargetWords("session", "core", False).replicas(4, 1), TargetWords("group", "GPU").replicas(4, 1)
-        ('4 sessions of 1 core', '4 replicas of one GPU')
-        """
+        """`n` devices side by side, in words."""
         size = self.size(n_units)
         return f"{n} {self.device}s{size}" if size else f"{n} replicas of one {self.unit}"
 

@@ -29,20 +29,14 @@ _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 @dataclass(frozen=True, slots=True)
 class ParsedTable(ABC):
-    """The values of a file, or of what stands for one.
-
-    Attributes:
-        table: the values.
-    """
+    """The values of a file, or of what stands for one."""
 
     table: dict[str, Any]
 
     def read(self, kind: type[Value], schema: int | None = None) -> Value:
         """The content as a value.
 
-        Args:
-            kind: the type of the value.
-            schema: the number that the file has if it has one; None where it has none.
+        `schema` is the number that the file has if it has one; None where it has none.
 
         Raises:
             BadInput: it has another schema, or a field that is missing or wrong; the message names it, and its line.
@@ -66,12 +60,7 @@ class ParsedTable(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TomlFile(ParsedTable):
-    """A file and its values.
-
-    Attributes:
-        path: as it was given.
-        text: the whole content.
-    """
+    """A file with its path as it was given, its whole text, and its values."""
 
     path: str
     text: str

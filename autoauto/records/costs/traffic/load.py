@@ -99,10 +99,9 @@ class TrafficLoad:
         return mean_input, mean_output
 
     def requests(self, rate_per_s: float, alike: Workload, latency_s: float) -> Requests:
-        """The requests at a rate, the same at every call; at another rate they come faster or slower.
+        """The requests at a rate, the same at every call; at another rate they, and bursts of a trace, come faster.
 
         Args:
-            rate_per_s: of arrivals. A trace keeps its bursts, only faster or slower.
             alike: their lengths, where no others are given, and the share of prompts that is cached.
             latency_s: of a request without a queue: the load lasts many times as long.
         """

@@ -42,11 +42,8 @@ def cached_tokens(blocks: Sequence[Sequence[Hashable]], n_input: IntArray, kv_to
 
     Args:
         blocks: of each prompt the names of its blocks of `BLOCK_TOKENS` tokens; a name stands for all before it, too.
-        n_input: tokens of each prompt, shape (requests,).
+        n_input: tokens of each prompt, shape (requests,), as the result.
         kv_tokens: what the KV cache of each replica holds.
-
-    Returns:
-        Shape (requests,).
     """
     caches = [_PrefixCache(n_tokens // BLOCK_TOKENS) for n_tokens in kv_tokens]
     n_hits = [caches[number % len(caches)].take(prompt) for number, prompt in enumerate(blocks)]

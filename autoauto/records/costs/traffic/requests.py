@@ -27,11 +27,7 @@ class Requests(NamedTuple):
     cached_tokens: IntArray
 
     def check(self) -> None:
-        """Make sure that there are some, in their order, with tokens.
-
-        Raises:
-            BadInput: there are none, one arrives before the one before it, or has no tokens to compute or to answer.
-        """
+        """Raise BadInput if there are none, one arrives before the one before it, or lacks tokens of either kind."""
         if not len(self.arrival_s):
             raise BadInput("a load must have a request or more, got none")
         if not (np.all(np.isfinite(self.arrival_s)) and np.all(np.diff(self.arrival_s) >= 0)):
