@@ -94,7 +94,6 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
 
 
 def _source(flow: Flow, model: str) -> ModelFile:
-    """The source of the model."""
     if isinstance(flow.target, ServesDecoder):
         from autoauto.targets.gpu.target import GpuTarget  # of extra gpu
 

@@ -9,7 +9,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from autoauto.evaluate import check_space
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerwiseCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import ModeFlow, StageFlow, StepBounds
@@ -54,10 +53,8 @@ class Flow:
                   serving ──▶ ways ──▶ costs ──▶
 
     `expect` ends with the schedule of the estimated plan; `evaluate` also measures. Each part refers to those right of
-    it only, so that a flow, and the processes of its target, end with its last use.
-
-    Attributes:
-        setting: what all configurations have in common.
+    it only, so that a flow, and the processes of its target, end with its last use. The `setting` is what all
+    configurations have in common.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -65,11 +62,7 @@ class Flow:
 
     @cached_property
     def costs(self) -> LayerwiseCosts:
-        """The costs of ranges of layers, for all configurations.
-
-        Raises:
-            BadInput: the target compiles none.
-        """
+        """The costs of ranges of layers, for all configurations. Raises BadInput if the target compiles none."""
         return _costs_of(self.setting)
 
     @cached_property
@@ -95,8 +88,7 @@ class Flow:
     def serving(self) -> ServingFlow | LiveFlow:
         """What engines give that serve a decoder: modelled, or measured where the target runs servers.
 
-        Raises:
-            BadInput: the target serves none.
+        Raises BadInput if the target serves none.
         """
         if isinstance(self.target, RunsServers):
             from autoauto.evaluate.serving.live.flow import LiveFlow  # of extra llamacpp
@@ -148,12 +140,8 @@ class Flow:
         return self.costs.profile(options, progress)
 
     def table(self, knobs: Knobs) -> CostTable:
-        """The estimated cost of every range of layers on each device of the first pipeline.
-
-        Raises:
-            BadInput: the cluster has several kinds of devices, in any order.
-        """
-        return pipeline_table(self.costs, knobs)
+        """The estimated cost of every range of layers on each device of the first pipeline; raises as its costs."""
+        return self.costs.pipeline_table(knobs)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan by estimated costs, and those of replicas whose devices or links differ."""
@@ -284,7 +272,6 @@ class Flow:
 
     @property
     def _first_mode(self) -> ModeFlow:
-        """The mode in which the target runs a model where no option says another."""
         return _MODES[self.setting.modes[0]](self)
 
 
@@ -298,7 +285,6 @@ _MODES: Mapping[type[Mode], Callable[[Flow], ModeFlow]] = {
 
 
 def _costs_of(setting: Setting) -> LayerwiseCosts:
-    """The costs as the target wants them: by layers, or by the whole model first."""
     if setting.begins_whole:
         from autoauto.evaluate.costs.whole_first import WholeFirstCosts  # of targets on which measuring takes time
 

@@ -33,8 +33,6 @@ WRITE_EVERY_S = 5.0
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """An `Infeasible`, whose attributes these are."""
-
     message: str
     excess_bytes: int
     layers: LayerRange | None
@@ -95,7 +93,11 @@ class StoredForecasts:
         digest, form = self._store.digest((name, key)), _form(kind)
         outcome = self._stored(digest, form)
         if outcome is None:
-            outcome = _outcome_of(make)
+            try:
+                outcome = _StoredOutcome(make())
+            except Infeasible as failure:
+                reason = _Failure(str(failure), failure.excess_bytes, failure.layers, dict(failure.memory_bytes))
+                outcome = _StoredOutcome(failure=reason)
             self._new[digest] = to_json(outcome).decode()
             if monotonic() - self._written_s > WRITE_EVERY_S:
                 _write(self._store, self._new, self._damaged)
@@ -121,15 +123,6 @@ class StoredForecasts:
         if not self._has_warned:
             print(f"autoauto: forecasts are made anew: {error}", file=sys.stderr)
         self._has_warned = True
-
-
-def _outcome_of(make: Callable[[], Any]) -> _StoredOutcome[Any]:
-    try:
-        return _StoredOutcome(make())
-    except Infeasible as failure:
-        return _StoredOutcome(
-            failure=_Failure(str(failure), failure.excess_bytes, failure.layers, dict(failure.memory_bytes))
-        )
 
 
 @lru_cache(maxsize=64)

@@ -20,16 +20,7 @@ _ELSEWHERE = b"location"
 
 
 def stored_graph(model: str, given: ModelInputs, cache: ProfileCache) -> LayerGraph:
-    """The layers of a model file as `load_graph` reads them, which takes long; those of equal bytes are read once.
-
-    Args:
-        model: a built-in name, or a path.
-        given: as in `load_graph`.
-        cache: where the layers are stored.
-
-    Raises:
-        UnreadableModel, BadInput: as `load_graph`.
-    """
+    """The layers of a model file as `load_graph` reads them, which takes long; those of equal bytes are read once."""
     path = find_model(model)
     try:
         content = path.read_bytes()
@@ -48,13 +39,12 @@ def _stored(store: ForecastStore, model: str, given: ModelInputs) -> LayerGraph:
     read = cache(lambda: load_graph(model, given))
 
     def make() -> LayerGraph | None:
-        return read() if _has_finite_numbers(read()) else None
+        return read() if _has_finite_numbers(read()) else None  # JSON has no others
 
     return StoredForecasts(store).of("graph", (), LayerGraph | None, make) or read()
 
 
 def _has_finite_numbers(graph: LayerGraph) -> bool:
-    """Whether JSON has all numbers of a graph."""
     for layer in graph.all_layers():
         for _, value in layer.attributes:
             numbers = value if isinstance(value, tuple) else (value,)

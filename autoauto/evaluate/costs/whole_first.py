@@ -44,13 +44,7 @@ MAX_SPEED_UP = 1.1
 
 
 class _Working(NamedTuple):
-    """Devices that work at the same time.
-
-    Attributes:
-        cores: of a device, and the number of devices.
-        session: what runs on them.
-        batch_size: of their micro-batches.
-    """
+    """Devices that work at the same time: the cores of each and their number, what runs on them, and at which size."""
 
     cores: tuple[int, int]
     session: Session
@@ -154,7 +148,12 @@ class WholeFirstCosts(LayerwiseCosts):
         whole = self._scaled_whole(single)
         if knobs.n_ipu == 1 and whole is None:
             return None
-        self._check_cuts(knobs)
+        # Refuse more stages than may be parted.
+        tied = [layer.tied for layer in self.setting.graph.layers]
+        n_stages = 1 if knobs.mode.stage_replicas else knobs.n_ipu
+        failure = too_few_cuts(np.flatnonzero(cut_allowed(tied)).tolist(), n_stages)
+        if failure is not None:
+            raise failure
         plan = self._whole.as_stage(single, whole or self._whole.cost(self.setting.options(single)))
         parts = plan if knobs.n_ipu == 1 else self._equal_parts(plan, knobs)
         if excess_bytes(parts) > 0:
@@ -163,21 +162,8 @@ class WholeFirstCosts(LayerwiseCosts):
 
     @override
     def learn_speed(self, knobs: Knobs, estimated_per_s: float, measured_per_s: float) -> None:
-        """Only replicas of one device each tell of others."""
         if knobs.n_ipu == 1:
             self._slow_downs[_working(knobs)] = estimated_per_s / measured_per_s
-
-    def _check_cuts(self, knobs: Knobs) -> None:
-        """Refuse more stages than may be parted.
-
-        Raises:
-            Infeasible: there are more.
-        """
-        tied = [layer.tied for layer in self.setting.graph.layers]
-        n_stages = 1 if knobs.mode.stage_replicas else knobs.n_ipu
-        failure = too_few_cuts(np.flatnonzero(cut_allowed(tied)).tolist(), n_stages)
-        if failure is not None:
-            raise failure
 
     def _equal_parts(self, plan: Plan, knobs: Knobs) -> Plan:
         """The one stage of a plan as equal parts on all devices of a pipeline."""

@@ -131,7 +131,6 @@ class WholeModel:
         return self._larger_sizes.of(fewest, lambda: self._sizes_beyond(options, smallest, large))
 
     def _can_measure(self, options: CompileOptions) -> bool:
-        """Whether the memory of all devices suffices to measure the whole model."""
         try:
             self._measure(options)
         except OutOfMemory:
@@ -158,18 +157,18 @@ class WholeModel:
         return n * smallest
 
     def _measure(self, options: CompileOptions) -> LayerProfile:
-        return self._measured.of(options, lambda: self._cached(options))
+        def cached() -> LayerProfile:
+            setting, device = self.setting, self.setting.device(options)
+            depends_on = setting.compiler.depends_on(device, options)
+            content = (PROFILE_SCHEMA, "whole", setting.graph.content, setting.compiler.version, depends_on)
+            digest = hashlib.sha256(repr(content).encode()).hexdigest()
+            layer = setting.cache.read([digest]).get(digest)
+            if layer is None:
+                layer = self._run(options)
+                setting.cache.write({digest: layer})
+            return layer
 
-    def _cached(self, options: CompileOptions) -> LayerProfile:
-        setting, device = self.setting, self.setting.device(options)
-        depends_on = setting.compiler.depends_on(device, options)
-        content = (PROFILE_SCHEMA, "whole", setting.graph.content, setting.compiler.version, depends_on)
-        digest = hashlib.sha256(repr(content).encode()).hexdigest()
-        layer = setting.cache.read([digest]).get(digest)
-        if layer is None:
-            layer = self._run(options)
-            setting.cache.write({digest: layer})
-        return layer
+        return self._measured.of(options, cached)
 
     def _run(self, options: CompileOptions) -> LayerProfile:
         setting, ends = self.setting, self.ends(options.batch_size)

@@ -61,14 +61,9 @@ class DecoderInspection:
 
 
 def inspect_decoder(model: str, *, runs: bool = True) -> DecoderInspection:
-    """Read the header of a GGUF file, and start llama.cpp with it.
+    """Read the header of a GGUF file, and if it `runs` start llama.cpp with it, which takes as long as reading.
 
-    Args:
-        model: the path of the file.
-        runs: whether the engine is started, which takes as long as reading the file.
-
-    Raises:
-        UnreadableModel: it cannot be read.
+    Raises UnreadableModel if it cannot be read.
     """
     file = read_gguf(Path(model))
     return DecoderInspection(model, file, _answer(file) if runs else None)

@@ -124,7 +124,6 @@ def _end(entry: onnx.ValueInfoProto) -> ModelEnd:
 
 
 def _answers(model: str, given: ModelInputs) -> Iterator[RuntimeAnswer]:
-    """Every installed runtime runs the whole model once, at one sample on one core."""
     try:
         flow = open_problem(Problem(model, target=HOST.name, model_inputs=given))
         runtimes = flow.traits.space["runtime"]

@@ -38,9 +38,8 @@ class TrainingFlow(StageFlow):
 
     @override
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """The shortest step, with optimizer states on the chip where any plan fits."""
         *others, last = with_known_state(knobs, self.costs.setting)
-        for each in others:
+        for each in others:  # states are on the chip where any plan fits
             try:
                 return self._best(each, start, progress)
             except Infeasible:
@@ -64,7 +63,6 @@ class TrainingFlow(StageFlow):
 
     @override
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
-        """Stages that may choose recompute where their stash does not fit."""
         for each in with_known_state(knobs, self.costs.setting):
             plan = self._cut_at(each, partition, start)
             if plan.excess_bytes <= 0:
@@ -113,11 +111,9 @@ class TrainingFlow(StageFlow):
 
     @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """The whole step, of the slowest replica."""
         return self._timeline(knobs, plan)
 
     def _timeline(self, knobs: Knobs, plan: Plan, effort: float = 1.0) -> Timeline:
-        """The step in an order made with some `effort`."""
         pipelines = (timeline_of(knobs.step, each, effort) for each in plan.plans)
         slowest = max(pipelines, key=lambda timeline: timeline.makespan_cycles)
         ends = self._ends.all_reduce_cycles(knobs, plan), self._ends.update_cycles(knobs, plan)
@@ -160,7 +156,6 @@ class TrainingFlow(StageFlow):
 
     @override
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
-        """All replicas end a step together."""
         return Run(measured, (self._timeline(knobs, measured),) * knobs.replicas)
 
     @override
@@ -169,7 +164,6 @@ class TrainingFlow(StageFlow):
 
     @override
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """Known sooner than the plan."""
         return self._bounds.holds(knobs, worth, planned)
 
 

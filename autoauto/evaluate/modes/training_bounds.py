@@ -11,7 +11,6 @@ computes all layers, and its devices hold all weights; hence bounds of all plans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -111,18 +110,17 @@ class TrainingBounds:
         try:
             starts = sorted({planned.first_like(knobs, n) for n in firsts})
             key = self.costs.cost_key(lean), starts, cycles
-            make = partial(self._no_step_below, lean, starts, cycles)
-            if self.costs.forecasts.of("no step below", key, bool, make):
+
+            def no_step_below() -> bool:
+                tables = [table for start in starts for table in stage_tables(self.costs, lean, None, start)]
+                return all(no_simulated_step_below(table, lean, cycles) for table in tables)
+
+            if self.costs.forecasts.of("no step below", key, bool, no_step_below):
                 self._limits[same] = worth
                 return True
         except Infeasible:  # for the reason that a plan would give
             pass
         return False
-
-    def _no_step_below(self, knobs: Knobs, starts: Sequence[int], cycles: float) -> bool:
-        """Whether it is certain that no pipeline from one of these devices has a step below `cycles`."""
-        tables = [table for start in starts for table in stage_tables(self.costs, knobs, None, start)]
-        return all(no_simulated_step_below(table, knobs, cycles) for table in tables)
 
 
 def all_layers(costs: LayerwiseCosts, knobs: Knobs) -> AllLayers:

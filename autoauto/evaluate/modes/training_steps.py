@@ -70,11 +70,7 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
 
 
 def _starts(costs: StageCosts) -> list[tuple[int, ...]]:
-    """Partitions to begin with.
-
-    Raises:
-        Infeasible: as `shortest_periods`, if no plan fits either in which some stages recompute.
-    """
+    """Partitions to begin with; raises as `shortest_periods`, if no plan fits either in which some stages recompute."""
     try:
         return starting_partitions(costs, shortest_periods(costs.stages))
     except Infeasible:
@@ -120,7 +116,13 @@ def _best_zero_bubble(
     costs: StageCosts, starts: list[tuple[int, ...]], knobs: Knobs, lowest: BoundedPlan
 ) -> BoundedPlan:
     period = costs.stages.rows.period
-    first = _first_that_fits(costs, starts)
+    for partition in starts:
+        cuts = costs.cuts(partition)
+        choice = costs.resolve(cuts)
+        if choice is not None:
+            break
+    assert choice is not None  # one of the starts fits, as the caller made sure
+    first = costs.evaluate(cuts, choice.recomputes)
     assert lowest.step_cycles is not None
     best = pipeline_step_cycles(knobs, first), first
     promising = [(lowest.step_cycles, lowest.plan)]
@@ -132,15 +134,6 @@ def _best_zero_bubble(
         if promised_cycles < (1 - WORTH_SIMULATING) * best[0] and plan != first:
             best = min(best, (pipeline_step_cycles(knobs, plan), plan), key=lambda pair: pair[0])
     return BoundedPlan(best[1], min(lowest.bound_cycles, best[0]), best[0])
-
-
-def _first_that_fits(costs: StageCosts, starts: list[tuple[int, ...]]) -> Plan:
-    for partition in starts:
-        cuts = costs.cuts(partition)
-        choice = costs.resolve(cuts)
-        if choice is not None:
-            return costs.evaluate(cuts, choice.recomputes)
-    raise AssertionError  # one of the starts fits, as the caller made sure
 
 
 def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
@@ -162,7 +155,6 @@ def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
 
 @lru_cache(maxsize=256)
 def _order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, period: Period) -> StepFunction:
-    """As `order_step`; searches ask for few of them, again and again."""
     return order_step(order, n_devices, n_micro_batches, n_chunks, transfers_of(period))
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import numpy as np
 
 from autoauto.estimate.sums import cut_allowed, cuts_around, last_segment_prefix_cycles, prefix_sums
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.profile.profiler import Progress
@@ -33,18 +32,18 @@ def stage_tables(
     They differ in where stages may be cut: a table for each of `legal_cuts` that has enough cuts, one at least.
 
     Raises:
-        BadInput: as `pipeline_table`; or several stages a device, where devices transfer by themselves or are in no
-            line.
+        BadInput: as `LayerwiseCosts.pipeline_table`; or several stages a device, where devices transfer by themselves
+            or are in no line.
     """
     own = knobs.with_values(recompute=knobs.mode.recomputes_all)
-    table = pipeline_table(costs, own, progress, start)
+    table = costs.pipeline_table(own, progress, start)
     recomputing: CostTable | None = None
     spared: IntArray | None = None
     if knobs.mode.may_recompute and turns_at_once(*knobs.step):
         profile, _ = costs.ranges(own, costs.correction(own, progress), progress, devices_of(knobs.step)[-1])
         spared = last_segment_prefix_cycles(profile)
     if knobs.mode.recompute is Recompute.AUTO:
-        recomputing = pipeline_table(costs, knobs.with_values(recompute=True), progress, start)
+        recomputing = costs.pipeline_table(knobs.with_values(recompute=True), progress, start)
     if has_one_stage_each(knobs.step):
         return [StageTable.of(table, recomputing, spared)]
     devices, moments = devices_of(knobs.step), in_flight_by_stage(*knobs.step)

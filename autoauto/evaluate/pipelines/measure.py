@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
 from autoauto.estimate.table import calibrated
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.memo import Memo
 from autoauto.plan.pipeline.problem import check_memory, evaluate
@@ -15,7 +14,6 @@ from autoauto.plan.pipeline.range_plans import evaluate_stage_replicas
 from autoauto.records.costs.correction import WholeRange
 from autoauto.records.costs.profile import CompiledRange
 from autoauto.records.errors import DoesNotFit, Infeasible, OutOfMemory
-from autoauto.records.hardware import Cluster
 from autoauto.records.interval import RunEnds
 from autoauto.records.plans.plan import Plan, Stage, side_by_side
 from autoauto.records.plans.timeline import Races, Run, Runner
@@ -41,11 +39,7 @@ class Measurements:
         self._best: RunEnds | None = None  # of the runs that race
 
     def race(self, known: Iterable[RunEnds] | None) -> None:
-        """Let first runs of configurations end early once they are slower than the best; None for no race.
-
-        Args:
-            known: the throughputs of configurations that may be the answer.
-        """
+        """Let first runs end early once they are slower than the best, the `known` ones included; None for no race."""
         self._races, self._best = known is not None, None
         for ends in known or ():
             self.note(ends)
@@ -84,8 +78,9 @@ class Measurements:
             reason = failure
         worth = 0.0 if best is None else WORTH_COMPILING * self.plans.mode(knobs).samples_per_s(knobs, best)
         speeds: list[tuple[float, Plan]] = []
+        most_excess = NEARLY_FITS * self.plans.costs.setting.device_bytes(knobs)
         for plan in self.plans.even(knobs):
-            if self._may_be_faster(knobs, plan, worth):
+            if plan.excess_bytes <= most_excess and self.plans.mode(knobs).samples_per_s(knobs, plan) > worth:
                 speed = self._compiled_samples_per_s(knobs, plan)
                 if speed:
                     speeds.append((speed, plan))
@@ -102,11 +97,6 @@ class Measurements:
         if knobs.n_ipu == 1 or self.plans.costs.setting.traits.runs_plans:
             return 0.0
         return max((self._compiled_samples_per_s(knobs, plan) for plan in self.plans.by_count(knobs)), default=0.0)
-
-    def _may_be_faster(self, knobs: Knobs, plan: Plan, worth: float) -> bool:
-        """Whether a plan nearly fits and the estimate says that it gives more than `worth` samples/s."""
-        nearly = plan.excess_bytes <= NEARLY_FITS * self.plans.costs.setting.device_bytes(knobs)
-        return nearly and self.plans.mode(knobs).samples_per_s(knobs, plan) > worth
 
     def _compiled_samples_per_s(self, knobs: Knobs, plan: Plan) -> float:
         """Throughput of a plan whose stages are compiled whole; 0 where they do not fit."""
@@ -153,8 +143,12 @@ class Measurements:
         if run.undisturbed and not is_whole:
             for kind in self.plans.kinds:
                 names = "", kind.setting.cluster.devices[0].name
-                stages = (stage for stage in run.plan.stages if stage.device_kind in names)
-                kind.learn_ranges(options, map(_whole_range, stages))
+                ranges = []
+                for stage in run.plan.stages:
+                    if stage.device_kind in names:
+                        cycles = stage.forward_cycles, stage.backward_cycles
+                        ranges.append(WholeRange(stage.layers, *cycles, stage.memory_bytes))
+                kind.learn_ranges(options, ranges)
         return run
 
     def samples_per_s(self, knobs: Knobs, run: Run) -> float:
@@ -176,7 +170,7 @@ class Measurements:
         for _ in range(MAX_MOVES if may_move else 0):
             if not run.undisturbed or run.ended_early:
                 break
-            table = calibrated(pipeline_table(self.plans.costs, knobs), run.plan.stages)
+            table = calibrated(self.plans.costs.pipeline_table(knobs), run.plan.stages)
             if knobs.mode.stage_replicas:
                 same = evaluate_stage_replicas(table, plan)
             else:
@@ -216,32 +210,17 @@ class Measurements:
                 # The last stage turns at once in some orders: its last segment need not be computed again.
                 whole = whole.recomputed(keeps_last=keeps_last and stage is plan.stages[-1])
             compiled.append(whole)
-        return self._stages(knobs, plan, indices, compiled)
-
-    def _stages(
-        self, knobs: Knobs, plan: Plan, devices: Sequence[int], compiled: Sequence[CompiledRange]
-    ) -> tuple[Stage, ...]:
-        """The stages of a plan with what their ranges compiled whole need."""
         memory = self.plans.mode(knobs).stage_bytes(knobs, plan, compiled)
-        cluster = self.plans.costs.setting.devices(knobs)
-        columns = zip(plan.stages, devices, compiled, memory, strict=True)
-        return tuple(_compiled_stage(cluster, *of_stage) for of_stage in columns)
-
-
-def _compiled_stage(
-    cluster: Cluster, stage: Stage, device: int, compiled: CompiledRange, memory_bytes: dict[str, int]
-) -> Stage:
-    """`stage` with the compute and memory of its range compiled whole for a device of the cluster."""
-    speed = cluster.speeds[device]
-    return replace(
-        stage,
-        forward_cycles=reference_cycles(compiled.forward_cycles, speed),
-        backward_cycles=reference_cycles(compiled.backward_cycles, speed),
-        weight_cycles=reference_cycles(compiled.weight_cycles, speed),
-        memory_bytes=memory_bytes,
-        limit_bytes=int(cluster.devices[device].memory_bytes),
-    )
-
-
-def _whole_range(stage: Stage) -> WholeRange:
-    return WholeRange(stage.layers, stage.forward_cycles, stage.backward_cycles, stage.memory_bytes)
+        stages = []
+        for stage, index, whole, memory_bytes in zip(plan.stages, indices, compiled, memory, strict=True):
+            speed = cluster.speeds[index]
+            as_compiled = replace(
+                stage,
+                forward_cycles=reference_cycles(whole.forward_cycles, speed),
+                backward_cycles=reference_cycles(whole.backward_cycles, speed),
+                weight_cycles=reference_cycles(whole.weight_cycles, speed),
+                memory_bytes=memory_bytes,
+                limit_bytes=int(cluster.devices[index].memory_bytes),
+            )
+            stages.append(as_compiled)
+        return tuple(stages)

@@ -56,12 +56,10 @@ class PipelineFlow(ModeFlow):
 
     @override
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
-        """Simulate the stages of a plan; in training the whole step, of the slowest replica."""
         return self.plans.mode(knobs).timeline(knobs, plan)
 
     @override
     def upper_bound(self, knobs: Knobs) -> Trial | None:
-        """There is one where costs begin with the whole model."""
         try:
             self.plans.check_weights(knobs)
             parts = self.plans.costs.bound_plan(knobs)
@@ -82,7 +80,6 @@ class PipelineFlow(ModeFlow):
 
     @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """On real devices a configuration that was measured before has the same cuts again."""
         setting, mode = self.plans.costs.setting, self.plans.mode(knobs)
         estimate: Plan | None = None
         try:
@@ -111,7 +108,6 @@ class PipelineFlow(ModeFlow):
     def _estimated(
         self, knobs: Knobs, plan: Plan, step_cycles: float | None = None, timeline: Timeline | None = None
     ) -> Trial:
-        """The trial of a plan by its estimated costs."""
         setting = self.plans.costs.setting
         speed = self.plans.mode(knobs).samples_per_s(knobs, plan, step_cycles)
         result = Result(

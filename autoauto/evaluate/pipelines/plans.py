@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from autoauto.evaluate.costs.costs import pipeline_table, shared_cycles
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StageFlow, no_stages
@@ -55,11 +54,7 @@ class Plans:
         self._alike: dict[tuple[int, int], dict[int, int]] = {}
 
     def mode(self, knobs: Knobs) -> StageFlow:
-        """How the stages of a configuration run.
-
-        Raises:
-            BadInput: it has no stages.
-        """
+        """How the stages of a configuration run. Raises BadInput if it has no stages."""
         mode = self._modes.get(type(knobs.mode))
         if mode is None:
             raise no_stages()
@@ -71,8 +66,17 @@ class Plans:
         Raises:
             Infeasible: no plan respects the limits, or the cluster has too few devices.
         """
+
+        def best_on(devices: Devices) -> Plan:
+            # That of a whole model on one device where no layer is needed to know it.
+            if isinstance(devices, tuple):
+                whole = whole_on_kinds(self.kinds, knobs, devices)
+            else:
+                whole = self.costs.whole_plan(knobs)
+            return whole or self.of_pipeline(knobs, devices, progress).plan
+
         self.check_weights(knobs)
-        return self._fastest(knobs, self._on_devices(knobs, lambda devices: self._best_on(knobs, devices, progress)))
+        return self._fastest(knobs, self._on_devices(knobs, best_on))
 
     def can_be_placed(self, knobs: Knobs) -> bool | None:
         """Whether there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
@@ -108,23 +112,12 @@ class Plans:
     def _fastest(self, knobs: Knobs, plans: Sequence[Plan]) -> Plan:
         return max(plans, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(plans) > 1 else plans[0]
 
-    def _best_on(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> Plan:
-        """The best plan of one pipeline; that of a whole model on one device where no layer is needed to know it."""
-        if isinstance(devices, tuple):
-            whole = whole_on_kinds(self.kinds, knobs, devices)
-        else:
-            whole = self.costs.whole_plan(knobs)
-        return whole or self.of_pipeline(knobs, devices, progress).plan
-
     def of_pipeline(
         self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None
     ) -> BoundedPlan:
         """The cheapest plan of one pipeline, nearly always an exact one; made once.
 
-        Args:
-            knobs: the configuration, with any number of replicas.
-            devices: of the pipeline; by default the first of a line, or any of every kind.
-            progress: of profiling.
+        By default its devices are the first of a line, or any of every kind.
 
         Raises:
             BadInput: the devices are of several kinds, and the plan is for training.
@@ -151,7 +144,11 @@ class Plans:
         """The cheapest plan, or why there is none; made once for all commands, where forecasts are stored."""
 
         def make() -> _PlanParts:
-            best = self._make_plan(knobs, devices, progress)
+            if isinstance(devices, tuple):
+                alone = _of_one_pipeline(knobs)
+                best = best_on_kinds(self.costs.setting, self._kind_tables, alone, devices, progress)
+            else:
+                best = self.mode(knobs).best(knobs, devices, progress)
             return best.plan, best.bound_cycles, best.step_cycles
 
         try:
@@ -159,12 +156,6 @@ class Plans:
             return BoundedPlan(*self.costs.forecasts.of("plan", key, _PlanParts, make))
         except Infeasible as failure:
             return failure
-
-    def _make_plan(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan:
-        if isinstance(devices, tuple):
-            alone = _of_one_pipeline(knobs)
-            return best_on_kinds(self.costs.setting, self._kind_tables, alone, devices, progress)
-        return self.mode(knobs).best(knobs, devices, progress)
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
         """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
@@ -217,7 +208,7 @@ class Plans:
     def _at(
         self, knobs: Knobs, cut: Callable[[CostTable, Sequence[Block], int], Iterable[Partition]]
     ) -> Iterator[Plan]:
-        table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recomputes_all))
+        table = self.costs.pipeline_table(knobs.with_values(recompute=knobs.mode.recomputes_all))
         blocks, n_stages = self.costs.setting.graph.blocks, len(devices_of(knobs.step))
         tables = (replace(table, cut_allowed=cuts) for cuts in self.mode(knobs).legal_cuts(knobs))
         partitions = (partition for each in tables for partition in cut(each, blocks, n_stages))
@@ -257,7 +248,7 @@ class Plans:
             may_fit = setting.traits.runs_plans and failure.excess_bytes and not setting.cluster.kinds
             if not may_fit or setting.planning_proportion is not None:
                 raise
-            interval, table = self.costs.correction(knobs).memory_interval, pipeline_table(self.costs, knobs)
+            interval, table = self.costs.correction(knobs).memory_interval, self.costs.pipeline_table(knobs)
             limits = (table.memory_limit_bytes * (interval.high / interval.low)).astype(table.memory_limit_bytes.dtype)
             return self.by_period(replace(table, memory_limit_bytes=limits), knobs)
 
@@ -271,11 +262,7 @@ class Plans:
         return self.on_all_replicas(knobs, best_by_period(table, knobs).plan)
 
     def on_all_replicas(self, knobs: Knobs, plan: Plan) -> Plan:
-        """Put one plan of a pipeline on the devices of all replicas.
-
-        Raises:
-            Infeasible: there are too few devices.
-        """
+        """Put one plan of a pipeline on the devices of all replicas. Raises Infeasible if there are too few devices."""
         return self._fastest(knobs, self._on_devices(knobs, lambda _: plan))
 
     def first_like(self, knobs: Knobs, start: int) -> int:
@@ -288,11 +275,7 @@ class Plans:
         return alike[start]
 
     def check_weights(self, knobs: Knobs) -> None:
-        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights.
-
-        Raises:
-            Infeasible: it cannot.
-        """
+        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights."""
         setting = self.costs.setting
         if not setting.traits.runs_plans:
             return
@@ -308,15 +291,7 @@ class Plans:
             )
 
     def _on_devices(self, knobs: Knobs, plan_on: Callable[[Devices], Plan]) -> list[Plan]:
-        """The plans of all replicas, one for every way to put them on the devices.
-
-        Args:
-            knobs: the configuration.
-            plan_on: plans the pipeline on some `Devices`; equal pipelines are planned once.
-
-        Raises:
-            Infeasible: there are too few devices, or a plan does not fit.
-        """
+        """The plans of all replicas, one for every way to put them on the devices; equal pipelines are planned once."""
         setting = self.costs.setting
         setting.check_devices(knobs)
         cluster = setting.devices(knobs)
@@ -338,7 +313,6 @@ class Plans:
         return ways
 
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
-        """The plans of pipelines that begin with these devices."""
         machine_device = self.costs.setting.devices(knobs).machine_device
         firsts = {start: self.first_like(knobs, start) for start in starts}
         plans = self.mode(knobs).alike(knobs, {first: plan_from(first) for first in dict.fromkeys(firsts.values())})
@@ -347,7 +321,7 @@ class Plans:
             plan = plans[firsts[start]]
             devices = tuple(map(machine_device, range(start, start + plan.n_devices)))
             pipelines.append((plan, devices))
-        return replicated(pipelines, shared_cycles(self.costs, knobs, starts))
+        return replicated(pipelines, self.costs.shared_cycles(knobs, starts))
 
 
 def _of_one_pipeline(knobs: Knobs) -> Knobs:
