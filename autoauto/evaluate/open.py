@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from autoauto.evaluate.costs.graphs import stored_graph
+from autoauto.evaluate.costs.forecasts import stored_graph
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.decoders.gguf import graph_of_file, is_gguf, read_gguf

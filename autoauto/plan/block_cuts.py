@@ -21,7 +21,6 @@ class BlockStages(NamedTuple):
     """Stages of a chain of blocks; axis 0 is that of the stages, the others broadcast.
 
     Attributes:
-        base: what a stage costs without blocks.
         step: what a block costs on it, above 0.
         most: how many blocks it holds; below 1 it cannot be a stage.
     """
@@ -198,7 +197,6 @@ class Cuts:
 
     Attributes:
         period: of the slowest stage, shape (rows, batch sizes); infinite where the blocks do not fit.
-        n_blocks: by row the blocks of its stages, shape (stages, batch sizes).
     """
 
     period: FloatArray

@@ -229,9 +229,7 @@ def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: P
 
     Args:
         table: the costs on one device with one micro-batch in flight.
-        profile: the same layers, with the bytes that cross every cut.
         cluster: the phases run on its first device; replicas are devices like it.
-        options: steps, io mode, replicas.
 
     Raises:
         BadInput: the cluster cannot run phases, or not so many replicas.

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract
-from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
-from autoauto.plan.pipeline.fitting import earliest_starts
+from autoauto.plan.pipeline.fitting import SharedUses, bytes_by_ends, earliest_starts, parts
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.memory import stash_entry_bytes
 from autoauto.records.costs.profile import PARAMETER, ModelProfile
@@ -127,8 +126,6 @@ class PhaseCosts:
         table: costs of ranges on one device that holds one micro-batch.
         input_bytes: (n + 1,) by start: bytes that a range receives; the last entry is unused.
         output_bytes: (n + 1,) by stop: bytes that a range sends; the first entry is unused.
-        options: steps, io mode, replicas.
-        training: whether there is a backward pass.
         cluster: links, clock and streaming memory.
     """
 

@@ -23,11 +23,6 @@ def placements(cluster: Cluster, n_devices: int, replicas: int) -> list[tuple[in
         machine        |   0   |   1   |   2   |   3   |      4 replicas of 3 devices, 4 devices a machine
         in machines    |a a a  |b b b  |c c c  |d d d  |
         packed         |a a a b|b b c c|c d d d|       |
-
-    Args:
-        cluster: the devices.
-        n_devices: of one pipeline.
-        replicas: how many there are; the cluster has devices for all of them.
     """
     packed = tuple(range(0, replicas * n_devices, n_devices))
     # First the first pipelines of all machines, then the second ones, and so on: machines get equally many.
@@ -52,7 +47,6 @@ def shared_cycles(cluster: Cluster, n_devices: int, starts: Sequence[int], in_by
         replica   |a a b b|c c    |
 
     Args:
-        cluster: the devices.
         n_devices: of one pipeline.
         starts: the first device of every replica.
         in_bytes, out_bytes: of a micro-batch.
@@ -89,9 +83,7 @@ def all_reduce_cycles(
     many, or all of its own. Where any device reaches any other, no rings share a link.
 
     Args:
-        cluster: the devices.
         rings: for every stage its device in each replica, ascending.
-        n_bytes: of every stage's gradients.
         n_messages: in how many parts every stage sums them, one after the other; by default in one.
         round_cycles: a wait of every round for each message, besides the idle cycles of the links.
     """

@@ -64,7 +64,6 @@ class Device:
         memory_bytes: what one device holds; a fraction where MB of Graphcore's auto_pipeline are no whole bytes.
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
-        fp8: whether it can multiply in fp8.
         price_per_hour: US dollars of an hour, as the user says; None where nobody does.
         power_limit_w: the most that it draws in watts; None where that is not known.
     """
@@ -121,7 +120,6 @@ class StreamingMemory:
     Attributes:
         bytes_per_s: what one device loads or stores in a second.
         idle_cycles: of the reference clock, before a load or store begins.
-        capacity_bytes: one device's part.
     """
 
     bytes_per_s: float
@@ -267,7 +265,6 @@ class Cluster:
         streaming_memory: what every device has beside its own memory; None when there is none.
         overlapped_host_links: the host's links into the first and out of the last device, where they transfer while the
             devices compute. `receive_links[0]` and `send_links[-1]` are then transfers within a device.
-        topology: which devices exchange tensors.
         machine: which devices share a connection to the host; None where every pipeline has its own.
         reference_hz: the reference clock, in which a plan counts all cycles; None is that of the first device.
         kinds: the kinds of devices that stand in any order in a pipeline; `devices` and their links list them kind by

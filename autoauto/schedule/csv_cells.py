@@ -69,10 +69,7 @@ class CsvActions:
     """The actions of a file.
 
     Attributes:
-        file: its name.
         operations: for every row what its cells do, in order; without those that only concern weights.
-        cells: the cell of every action.
-        rows: the row of every stage.
         full: the input gradients whose cells compute the weight gradients, too.
     """
 

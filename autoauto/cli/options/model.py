@@ -306,7 +306,7 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     Raises:
         BadInput: several configurations, or one that the model or the cluster does not allow.
     """
-    from autoauto.evaluate.training_orders import default_orders
+    from autoauto.evaluate.modes.training_table import default_orders
     from autoauto.space.requests.request import given_knobs
 
     batch_size = flow.traits.space.get("batch_size", (1,))[:1]

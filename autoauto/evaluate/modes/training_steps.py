@@ -21,7 +21,7 @@ from autoauto.schedule.simulate.simulate import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import PlanStep, cost_columns, timeline_of, transfers_of
-from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
+from autoauto.schedule.zero_bubble.problem import zero_bubble_bound
 from autoauto.space.knobs import Knobs
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them

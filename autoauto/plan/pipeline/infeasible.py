@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autoauto.plan.pipeline.bytes_by_ends import NEVER, RangeEnds, SharedUses, bytes_by_ends, parts
-from autoauto.plan.pipeline.fitting import earliest_starts
+from autoauto.plan.pipeline.fitting import NEVER, RangeEnds, SharedUses, bytes_by_ends, earliest_starts, parts
 from autoauto.plan.pipeline.problem import CutProblem, evaluate
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible

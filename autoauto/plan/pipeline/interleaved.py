@@ -154,9 +154,6 @@ class _ChunkSearch:
 
     Attributes:
         table: the `chunk_table`.
-        problem: the same, prepared; a stage of it is a chunk.
-        n_devices: how many devices there are, each with several of the table's rows.
-        min_compute_cycles: a lower bound of every plan's compute.
         min_rest_transfer_cycles: (n_stages + 1, n_devices) by the number of chunks in a partial plan and by device: a
             lower bound of the transfer of the device's chunks that are missing in the partial plan.
         loads: a cache of loads, by device and the cuts of its chunks.

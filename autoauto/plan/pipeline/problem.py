@@ -28,13 +28,7 @@ from autoauto.records.units import format_bytes, reference_cycles
 
 
 class Clock(NamedTuple):
-    """Devices on which every range takes equally many cycles of the reference clock.
-
-    Attributes:
-        speed: of their clock.
-        costs: of ranges on these devices.
-        devices: which they are.
-    """
+    """Devices on which every range takes equally many cycles of the reference clock."""
 
     speed: Fraction
     costs: BlockCosts
@@ -67,11 +61,8 @@ class CutProblem:
     A plan is a list of P + 1 cuts, each the index of the block before which it lies: 0 first, B last.
 
     Attributes:
-        blocks: the blocks and their costs.
         fitting: by device, the ranges that memory allows.
         speeds: (P,) every device's clock relative to the reference clock.
-        clocks: the devices whose cycles are equal.
-        period: what the devices do at the same time.
         start_loads, stop_loads: (P,) lists by start and by stop, (B + 1,). Besides its compute, a stage is within a
             bound if its two loads add up to `load_scales` times the bound or less.
         load_scales: (P,) factors of the bound.

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, block_forms, contract
-from autoauto.plan.pipeline.bytes_by_ends import RangeEnds, SharedUses, bytes_by_ends
+from autoauto.plan.pipeline.fitting import RangeEnds, SharedUses, bytes_by_ends
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of

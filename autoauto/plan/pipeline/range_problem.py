@@ -96,12 +96,10 @@ class RangeProblem:
     """Blocks to divide among devices whose costs are given for every range.
 
     Attributes:
-        choices: the ways to run a stage.
         steps: the stages that may follow each other: (choice, states before, states after), so that all steps into a
             state come before those out of it. All states before a step use equally many devices, and so do those after.
         n_in_use: (S,) how many devices every state uses; state 0 uses none.
         last_states: those in which all blocks may be done, the preferred one first.
-        period: what the devices do at the same time.
         bound_cycles: a lower bound of any plan's compute.
     """
 

@@ -29,7 +29,6 @@ class Choice(NamedTuple):
     """The stages of a plan that recompute.
 
     Attributes:
-        recomputes: for every stage whether it does.
         is_certain: whether no other choice could make the step shorter.
     """
 
@@ -42,7 +41,6 @@ class StageCosts:
     """The costs of a `StageTable`.
 
     Attributes:
-        stages: the table.
         problem: its rows, prepared; every row has the ranges that its memory allows if it is alone on its device, and
             recomputes where it must. No range costs less as any stage.
         plain_latest: (S, B + 1) by start the latest stop of stages that do not recompute.

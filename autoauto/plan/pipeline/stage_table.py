@@ -148,11 +148,6 @@ def arranged(table: CostTable, devices: Sequence[int], most_in_flight: Sequence[
     two stages of one device nothing moves. The host's constants are in the first stage and in the last: stages take
     turns on a device, so that only the turns of these wait for it.
 
-    Args:
-        table: of devices in a line.
-        devices: of every stage.
-        most_in_flight: of every stage.
-
     Raises:
         BadInput: devices transfer by themselves, or any reaches any other.
     """

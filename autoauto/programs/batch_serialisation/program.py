@@ -119,7 +119,6 @@ class TensorMove(NamedTuple):
     """A tensor that is moved.
 
     Attributes:
-        tensor: its name in the graph.
         location: the name of the buffer or the stream.
         entry: of the buffer; None for a stream, which sends or receives the next tensor.
         collectives: those of the replicas after a load or before a store.
@@ -143,14 +142,12 @@ class BatchSerialResult:
     """A graph in a loop over micro-batches.
 
     Attributes:
-        steps: how often the graph is repeated.
         rows: how many rows it may be called with.
         loads: the handle of every input that is loaded.
         streams: the stream of every tensor that is sent to the host.
         buffers: the handle of every tensor that the loop stores in a buffer.
         store_buffers: the handles of tensors after the loop: `buffers`, and inputs that were loaded from a buffer.
         seed_input: the input that gets a new random seed in every step, split off the loop's own seed.
-        order: the operations in time.
         remap: the loop's input for every input of the graph that is not loaded.
         warning: why the io mode is not the one asked for; empty when it is.
     """
@@ -217,7 +214,6 @@ class PhasedProgram:
 
     Attributes:
         loops: by name; phases of one graph share one.
-        calls: one for every phase, in order.
     """
 
     loops: Mapping[str, BatchSerialResult]

@@ -41,7 +41,6 @@ class PhaseCall:
     """A phase: a graph, called with a row.
 
     Attributes:
-        name: of the graph.
         row: which of the layers that share the graph.
         variables: entries that are loaded once a phase.
         loads, stores: entries in the order of the graph's arguments and results; each has a column a step.
@@ -69,9 +68,6 @@ class Network:
         steps: micro-batches of an update.
         micro_batch: samples of a micro-batch.
         n_inner: layers between fc1 and the output layer; [popxl-mnist] has fc2 and fc3.
-        n_inputs, n_classes: of a sample.
-        learning_rate: of Adam.
-        seed: of the initial weights.
     """
 
     n_hidden: int

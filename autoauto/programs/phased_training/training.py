@@ -47,9 +47,7 @@ class TrainingResult:
 
     Attributes:
         losses: (updates, steps), means over micro-batches.
-        seconds: time of all updates.
         loads, stores: traffic of streaming memory.
-        streaming_bytes: size of streaming memory.
     """
 
     losses: Array

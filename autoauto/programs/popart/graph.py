@@ -47,7 +47,6 @@ class PipelineLayer:
         stage: its pipeline stage; None on all layers to take the device's number.
         device: its device (PopART: virtual graph); None where the user names none.
         gradient_needs: the inputs and outputs that its gradient reads.
-        recompute: whether the user asks to recompute it.
     """
 
     name: str
@@ -64,7 +63,6 @@ class PipelineGraph:
     """Layers in an order in which each reads outputs of earlier ones.
 
     Attributes:
-        tensors: every tensor of the layers, by name.
         forward_only_program: whether the user asks for a second program, of the forward pass alone.
     """
 

@@ -33,8 +33,6 @@ class Message(NamedTuple):
     """A received array.
 
     Attributes:
-        kind: the kind that its sender gave it.
-        array: a new array.
         start_ns: when its first message was there, by perf_counter.
     """
 

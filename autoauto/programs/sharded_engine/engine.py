@@ -191,8 +191,6 @@ class DeviceTask(NamedTuple):
     """The arguments of a device's process.
 
     Attributes:
-        engine_class, args: the engine that it runs.
-        checkpoint: the parameters of all devices.
         destinations, sources: the ring to and from every other device.
         ended: for every device, the event of its end.
         inputs, outputs: the rings from and to the parent process.

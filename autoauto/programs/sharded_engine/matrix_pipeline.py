@@ -62,7 +62,6 @@ class SingleDevice(ShardedEngine):
 
     Args:
         model_dim, hidden_dim: even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
-        n_layers: number of layers; the source has two.
 
     Attributes:
         activations: the tape: the input of each layer of each forward, before its ReLU.

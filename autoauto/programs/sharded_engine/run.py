@@ -36,7 +36,6 @@ class ShardedRun:
 
     Attributes:
         written: the outputs of every device, in order.
-        devices: messages and times of every device.
         seconds: time from when all devices were ready until all outputs were received.
     """
 

@@ -99,7 +99,6 @@ class Correction:
         batch_sizes: pairs of a batch size and a factor on all cycles, ascending; see `at_batch_size`.
         cycles_interval, memory_interval: prediction intervals of a range's cycles, and of its bytes over all
             categories.
-        n_examples: the number of ranges in the fit.
     """
 
     forward: Mapping[str, float] = field(default_factory=dict)

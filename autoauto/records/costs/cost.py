@@ -39,7 +39,6 @@ class CostTable:
         send_cycles: (P, n + 1) cycles in which device d sends, when its stage stops before layer i; column 0 is unused.
         cut_allowed: (n + 1,) whether a stage may end and the next begin before layer i; both ends are always true.
         speeds: (P,) every device's clock relative to the first's.
-        period: what the devices do at the same time, hence what a plan costs.
         host_cycles: the host's transfers that overlap with compute (`Cluster.host_cycles`), a lower bound of the
             period.
         exchange: where any device reaches any other, the transfers between them; `receive_cycles` and `send_cycles` are

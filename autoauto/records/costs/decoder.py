@@ -9,8 +9,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from autoauto.records.costs.blocks import Attention, BlockKind, Dense, Experts, LinearAttention
-from autoauto.records.costs.formats import BlockPart, PartFormat, PartFormats, WeightFormat
+from autoauto.records.costs.blocks import (
+    Attention,
+    BlockKind,
+    BlockPart,
+    Dense,
+    Experts,
+    LinearAttention,
+    PartFormat,
+    PartFormats,
+    WeightFormat,
+)
 
 __all__ = [
     "BlockPart",
@@ -35,7 +44,6 @@ class Checkpoint(NamedTuple):
         group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
         unlike: the parts of every block that have another format than `weights`.
         notes: what was assumed of its config, a sentence each.
-        drafts: whether it has layers that predict several tokens (MTP).
     """
 
     weights: WeightFormat = WeightFormat.BF16
@@ -62,13 +70,9 @@ class Decoder:
         architecture: as Hugging Face names its class, for example "Qwen3ForCausalLM".
         hidden_size: elements of the vector between blocks.
         n_layers: blocks.
-        n_heads: of queries.
-        n_kv_heads: of keys and values.
-        head_size: elements of one head.
         intermediate_size: of the feed-forward layer of a dense block.
         vocabulary_size: number of tokens in the vocabulary, the rows of embedding and head.
         is_tied: whether embedding and head are one matrix.
-        checkpoint: how it is published.
         experts: None in a dense model.
         kinds: of blocks that are not what the sizes say; empty where they are.
         order: by block, the number of its kind; empty where all are of one.
@@ -248,8 +252,6 @@ class Workload(NamedTuple):
     """Requests that are alike.
 
     Attributes:
-        input_tokens: of a prompt.
-        output_tokens: of an answer.
         cached_share: the share of the tokens of a prompt whose keys and values the prefix cache has, below 1.
     """
 

@@ -16,9 +16,7 @@ class TensorUse(NamedTuple):
     """A tensor between layers.
 
     Attributes:
-        producer: the layer that makes it.
         consumers: the layers that read it, ascending, one or more. In a backward pass they come before the producer.
-        n_bytes: its size.
     """
 
     producer: int
@@ -32,10 +30,6 @@ class Exchange:
 
     A stage receives a tensor once, however many of its layers read it, and sends it once, however many stages do. A
     tensor that skips a stage does not pass through it, as it does from neighbour to neighbour.
-
-    Attributes:
-        receive_links, send_links: how each device receives and sends.
-        clock_hz: the reference clock.
     """
 
     tensors: tuple[TensorUse, ...]

@@ -201,7 +201,6 @@ class RangeMemory:
 
     Attributes:
         exclusive_prefix_bytes: {category: (n + 1,)} running sums of bytes that add up.
-        shared: what a range stores once.
         peak_bytes: (n,) memory that is in use only while layer i runs: its temporary memory and the tensors that are
             carried past it (`LayerProfile.carried_bytes`).
         activation_prefix_bytes: (n + 1,) running sum of activations stashed for the backward pass; zeros for inference.

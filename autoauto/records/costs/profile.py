@@ -86,10 +86,8 @@ class WeightUpdate(NamedTuple):
     """How the weights of a stage change at the end of a step.
 
     Attributes:
-        optimizer: makes the change.
         master_weights: whether there is a copy of the weights in fp32, which is changed and then rounded.
         n_shards: replicas that share the states: each updates as large a part, and then all gather the weights.
-        streams: whether the states are in streaming memory.
     """
 
     optimizer: Optimizer = Optimizer.SGD
@@ -228,7 +226,6 @@ class NodeTime(NamedTuple):
 
     Attributes:
         names: of the node, and of the nodes of the file that it computes, as far as the runtime says.
-        seconds: of a run.
     """
 
     names: tuple[str, ...]
@@ -283,7 +280,6 @@ class ModelProfile:
     """The profiles of all layers at one batch size.
 
     Attributes:
-        model: the model's name.
         target: what it was compiled for, for example "ipu bow".
         options: how it was compiled; None when an imported profile does not contain them.
         names, kinds, layers: one entry a layer.

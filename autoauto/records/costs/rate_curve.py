@@ -12,7 +12,6 @@ class RateBound(NamedTuple):
 
     Attributes:
         name: of the time, as constraints have it: "ttft_p99_s", or "ttft_s" for the mean.
-        limit_s: seconds that it must not exceed.
     """
 
     name: str
@@ -56,7 +55,6 @@ class RateCurves(NamedTuple):
 
     Attributes:
         lines: one a number of replicas, ascending; the last has all.
-        knobs: of the configuration, by their names.
     """
 
     lines: tuple[RateLine, ...]

@@ -39,7 +39,6 @@ def stored_form(
     """A struct with the fields of a dataclass or NamedTuple: all must be stored, and whole numbers be `AnyWhole`.
 
     Args:
-        record: the class.
         names: fields that are stored by another name.
         without: fields that are not read.
         kinds: types of fields that are stored with another type.

@@ -57,7 +57,6 @@ def from_json(
     Args:
         where: the start of every error: what the text is, or its file.
         schema: the number that the text must have; None when it has none.
-        form: how a dataclass is stored, from `stored_form`.
 
     Raises:
         BadInput: it is no JSON, has another schema, or a field that is missing or wrong; the message names it.

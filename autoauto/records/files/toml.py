@@ -53,7 +53,6 @@ class ParsedTable(ABC):
 
         Args:
             keys: the names of tables, then the key of the value.
-            message: what is wrong.
             item: a text in the line of the mistake, where the value has several lines.
         """
 

@@ -44,10 +44,8 @@ def poplar(
     """A pipeline of Poplar's TensorFlow plugin, with timesteps as slots.
 
     Args:
-        order: grouped, poplar-interleaved or sequential.
         stage_devices: the device of every stage; in training the backward stages follow, from the last to the first.
         n_micro_batches: a multiple of the overlap length; with overlapped I/O anything from that length + 2 on.
-        training: whether there is a backward pass.
         overlap_io: whether micro-batches arrive and leave while others are computed; grouped only.
         n_serial: how many micro-batches a stage runs in one timestep, one after the other (batch serialisation);
             sequential on one device only. They count as one for the rule above.

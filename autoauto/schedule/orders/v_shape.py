@@ -29,10 +29,8 @@ def v_shape(
 
     Args:
         times: ticks of the actions and messages; `backward` is the input-gradient half.
-        n_micro_batches: how many micro-batches there are.
         max_in_flight: the stages' activations that a device may hold, each from its F to its W; None for no limit.
         order: the schedule's name; V shapes differ in nothing but their limits.
-        effort: the share of the search's effort.
 
     Raises:
         BadInput: an odd number of stages, or fewer than two activations: one on the way down must leave room for one on

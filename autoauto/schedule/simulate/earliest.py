@@ -77,9 +77,7 @@ class _Row(NamedTuple):
     Attributes:
         ticks: of the action; those of a check depend on its number.
         onward: the difference between an action's code and the code of the action that needs it.
-        receiver: the device of that action.
         link: one entry, shared by all rows that use the link: the tick at which its last message has arrived.
-        link_ticks: how long the message takes.
     """
 
     ticks: int

@@ -75,7 +75,6 @@ class _LongestPath:
         device 1   1F0 --> 1F1 --> ..
 
     Attributes:
-        n_rows: how many rows of times there are.
         row: (N,) the row of times of every node.
         before: (2, N) the nodes that it waits for; N where there is none. Nodes come after what they wait for.
         levels: (L + 1,) nodes between two neighbouring entries do not wait for each other.

@@ -240,9 +240,7 @@ class _Busy:
            ^ ready  ####                     an action of 4 ticks goes from gap to gap until one is long enough
 
     Attributes:
-        period: the period.
         starts: when each starts, increasing and less than the period.
-        stops: when each stops.
     """
 
     __slots__ = ("period", "starts", "stops")

@@ -219,8 +219,7 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, li
         BadInput: options that make an order, or a file that is refused.
     """
     from autoauto.records.schedule import WEIGHT
-    from autoauto.schedule.csv_checks import hang_of_waiting_sends
-    from autoauto.schedule.read_csv import read_actions, schedule_of
+    from autoauto.schedule.csv_checks import hang_of_waiting_sends, read_actions, schedule_of
     from autoauto.schedule.times import stage_times
 
     given = [f"--{name.replace('_', '-')}" for name in ORDER_ARGUMENTS if getattr(args, name)]

@@ -27,7 +27,6 @@ class Lengths(NamedTuple):
     percentiles are a log-normal distribution. What lies beyond p0.1 and p99.9 is as long as these.
 
     Attributes:
-        text: as it was written.
         ends: of a range, both included; None by percentiles.
         z: standard normal quantiles of percentiles, ascending.
         logs: logarithms of the tokens there.

@@ -62,7 +62,6 @@ class TrafficLoad:
 
     Attributes:
         rate_per_s: requests a second; None for that of the trace, or where it is searched.
-        process: how they arrive; a trace says it itself.
         input_lengths, output_lengths: None where all requests are alike.
         trace: requests that were recorded, in place of all of these but the rate.
         window_s: in every so many seconds of the trace bounds must hold; None where they are over all requests.

@@ -14,7 +14,6 @@ class Percentiles(NamedTuple):
     """The mean and percentiles of one quantity of requests, in its unit; NaN if there were no requests.
 
     Attributes:
-        mean: over all requests.
         p50, p90, p95, p99: between two values interpolated linearly, as NumPy does.
     """
 

@@ -16,8 +16,6 @@ class Requests(NamedTuple):
 
     Attributes:
         arrival_s: seconds after the first moment of the load.
-        input_tokens: of each prompt.
-        output_tokens: of each answer.
         cached_tokens: of each prompt that the prefix cache has, fewer than all of them.
     """
 
@@ -75,7 +73,6 @@ class Served(NamedTuple):
     Attributes:
         admitted_s: when the first step with a part of each prompt began.
         first_token_s: when the first token of each answer came.
-        end_s: when its last token came.
         busy_share: of the time in which the replicas computed steps.
         kv_share: of the tokens that their KV caches hold, in the mean over time.
         n_waiting: requests that waited to be admitted, in the mean over time.
