@@ -13,7 +13,6 @@ from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerwiseCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import ModeFlow, StageFlow, StepBounds
 from autoauto.evaluate.modes.training import TrainingFlow
-from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.pipeline_flow import PipelineFlow
 from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.evaluate.setting import Setting
@@ -82,7 +81,7 @@ class Flow:
     @cached_property
     def pipelines(self) -> PipelineFlow:
         """The mode of pipelines; raises as `costs`."""
-        return PipelineFlow(self.plans, self._measurements)
+        return PipelineFlow(self.plans)
 
     @cached_property
     def serving(self) -> ServingFlow | LiveFlow:
@@ -98,10 +97,6 @@ class Flow:
         from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
 
         return ServingFlow(self.setting)
-
-    @cached_property
-    def _measurements(self) -> Measurements:
-        return Measurements(self.plans)
 
     def with_setting(self, **changes: Any) -> Flow:
         """Another flow, with fields of the setting changed."""
@@ -225,27 +220,27 @@ class Flow:
         """
         if isinstance(self.target, Races):
             known = [trial.result.ends for trial in trials or () if trial.fits]
-            self._measurements.race(None if trials is None else filter(None, known))
+            self.pipelines.race(None if trials is None else filter(None, known))
 
     def continue_from(self, trials: Sequence[Trial]) -> None:
         """Compare what is measured from now on with these trials, of earlier searches of the study."""
         self._first_mode.continue_from(trials)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
-        """See `Measurements.plan`."""
-        return self._measurements.plan(knobs)
+        """See `PipelineFlow.plan_to_measure`."""
+        return self.pipelines.plan_to_measure(knobs)
 
     def even_samples_per_s(self, knobs: Knobs) -> float:
-        """See `Measurements.even_samples_per_s`; 0 in modes other than training."""
-        return self._measurements.even_samples_per_s(knobs) if knobs.training else 0.0
+        """See `PipelineFlow.even_samples_per_s`; 0 in modes other than training."""
+        return self.pipelines.even_samples_per_s(knobs) if knobs.training else 0.0
 
     def measure(self, knobs: Knobs, plan: Plan) -> Run:
-        """See `Measurements.run`."""
-        return self._measurements.run(knobs, plan)
+        """See `PipelineFlow.run`."""
+        return self.pipelines.run(knobs, plan)
 
     def measure_again(self, knobs: Knobs, plan: Plan) -> None:
-        """See `Measurements.again`."""
-        self._measurements.again(knobs, plan)
+        """See `PipelineFlow.measure_again`."""
+        self.pipelines.measure_again(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of a plan, simulated in their order; in training the whole step, of the slowest replica."""
@@ -261,7 +256,7 @@ class Flow:
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
-        return self._measurements.samples_per_s(knobs, run)
+        return self.pipelines.measured_samples_per_s(knobs, run)
 
     def fingerprint(self) -> Mapping[str, str]:
         """See `Setting.fingerprint`."""

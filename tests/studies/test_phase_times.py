@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from autoauto.programs.phased_training.network import Network
 from autoauto.programs.phased_training.phase import Moment, overlapped, serial
-from autoauto.programs.phased_training.phase_times import PhaseTimes, measure, medians
 from autoauto.programs.phased_training.training import UpdateLoop
 from autoauto.programs.samples import read_samples
 from autoauto.records.plans.phased import IoMode
+from studies.phase_times import PhaseTimes, measure, medians
 
 parts = st.builds(PhaseTimes, *[st.integers(0, 20)] * 7)
 
