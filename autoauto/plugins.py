@@ -157,8 +157,7 @@ def _warn(message: str) -> None:
 def registrations() -> Mapping[str, list[Registration]]:
     """The entry points of every group whose name begins with ours, those of one name each, too.
 
-    Raises:
-        BadInput: ours are not among them, since this package was copied from where it was installed.
+    Raises BadInput if ours are not among them, since this package was copied from where it was installed.
     """
     groups: dict[str, list[Registration]] = {}
     own = _of_checkout()

@@ -16,8 +16,18 @@ from time import perf_counter, process_time
 from typing import NamedTuple
 
 from autoauto.programs.phased_training.network import Network, PhaseCall
-from autoauto.programs.phased_training.phase import add, load_all, mover, store_all, sums_of, update_variables
-from autoauto.programs.phased_training.training import UpdateLoop, feed, fill, run_update
+from autoauto.programs.phased_training.training import (
+    UpdateLoop,
+    add,
+    feed,
+    fill,
+    load_all,
+    mover,
+    run_update,
+    store_all,
+    sums_of,
+    update_variables,
+)
 from autoauto.programs.samples import Samples
 from autoauto.targets.host.transport.shared_memory import ArrayFile
 

@@ -66,8 +66,7 @@ def export(
 def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
 
-    Raises:
-        BadInput: the plan is one of phases, or of another model.
+    Raises BadInput if the plan is one of phases, or of another model.
     """
     plan = trial.plan
     if not isinstance(plan, Plan):

@@ -395,10 +395,7 @@ def phased_by_replicas(
     """The phases of `phased`, or why there are none, for several numbers of replicas.
 
     The number of replicas changes the cost of variables only, so everything else is computed once. `counts` stand in
-    place of the number in `options`.
-
-    Raises:
-        BadInput: as `phased`.
+    place of the number in `options`. Raises BadInput as `phased`.
     """
     costs = [prepare_phases(table, profile, cluster, replace(options, n_replicas=n)) for n in counts]
     paths = best_cuts(costs[0], counts)

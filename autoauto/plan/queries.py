@@ -248,10 +248,7 @@ class _Tradeoff:
 def best_per_device_count(table: CostTable) -> dict[int, Plan | Infeasible]:
     """The best plan on the first n devices, or why there is none, for every n from 1 to n_devices.
 
-    The layers are prepared once for all of them.
-
-    Raises:
-        BadInput: devices stash activations of several micro-batches.
+    The layers are prepared once for all of them. Raises BadInput if devices stash activations of several micro-batches.
     """
     check_one_in_flight(table, "every number of devices")
     problem = prepare(table)

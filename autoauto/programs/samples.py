@@ -30,10 +30,8 @@ class Samples(NamedTuple):
 def read_samples(path: Path) -> Samples:
     """Read a CSV file, also a compressed one (`.gz`), whose rows are the numbers of a sample and its label.
 
-    Inputs are divided by the largest of them, so that none is above 1.
-
-    Raises:
-        BadInput: the file cannot be read, a cell is no finite number, or a label is no whole number from 0 to 999.
+    Inputs are divided by the largest of them, so that none is above 1. Raises BadInput if the file cannot be read, a
+    cell is no finite number, or a label is no whole number from 0 to 999.
     """
     try:
         with warnings.catch_warnings(action="ignore"):  # NumPy warns of an empty file, which is refused below

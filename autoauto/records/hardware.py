@@ -32,11 +32,7 @@ class Period(StrEnum):
     """max (receive, compute, send): a device receives, computes and sends three micro-batches at once."""
 
     def cycles(self, compute: Collection[int], receive: Collection[int], send: Collection[int]) -> int:
-        """The period of devices that spend so many cycles on each; one entry a device.
-
-        >>> [period.cycles((5, 3), (1, 4), (2, 0)) for period in Period]
-        [9, 5, 8, 5]
-        """
+        """The period of devices that spend so many cycles on each; one entry a device."""
         transfers = list(map(sum, zip(receive, send, strict=True)))
         if self is Period.BARRIER:
             return max(compute) + max(transfers)
@@ -92,14 +88,7 @@ class Link:
         """Cycles to move a number of bytes, or each of an array, the idle cycles included; rounded down.
 
         The order of operations is that of [auto-pipeline], `int(idle + bytes / (rate / clock))`, so that both round
-        alike.
-
-        Raises:
-            BadInput: a transfer takes too many cycles to be added exactly.
-
-        >>> link = Link(bytes_per_s=1024**3, idle_cycles=1_000_000)
-        >>> link.cycles(2000, 1024**3), link.cycles(np.array([0, 2000]), 1024**3).tolist()
-        (1002000, [1000000, 1002000])
+        alike. Raises BadInput if a transfer takes too many cycles to be added exactly.
         """
         with np.errstate(all="ignore"):  # what is not finite is refused
             cycles = self.idle_cycles + np.asarray(n_bytes, dtype=np.float64) / (self.bytes_per_s / clock_hz)
@@ -355,10 +344,8 @@ class Cluster:
     def grouped(self, n_each: int) -> Cluster:
         """The cluster with groups of `n_each` neighbours of one machine as devices; each has the memory of its group.
 
-        A larger number is of whole machines. Of several kinds they are of one kind each.
-
-        Raises:
-            Infeasible: no machine, or no kind, has so many.
+        A larger number is of whole machines. Of several kinds they are of one kind each. Raises Infeasible if no
+        machine, or no kind, has so many.
         """
         if n_each == 1:
             return self
@@ -418,8 +405,7 @@ class Cluster:
     def check_quantity(self, quantity: str, what: str) -> None:
         """Refuse devices without a quantity that something needs, and a line of devices that differ in it.
 
-        Raises:
-            BadInput: a device has none, or nobody can tell which of them a configuration uses.
+        Raises BadInput if a device has none, or nobody can tell which of them a configuration uses.
         """
         lacking = sorted({device.name for device in self.devices if not getattr(device, quantity)})
         if lacking:

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
     """Print what the header of a GGUF file says."""
-    from autoauto.evaluate.inspections.decoder_inspection import inspect_decoder
+    from autoauto.evaluate.inspections.inspection import inspect_decoder
     from autoauto.report.tables.table import show_command
     from autoauto.report.wording import decoder_lines
 

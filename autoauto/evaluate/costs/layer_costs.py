@@ -164,16 +164,14 @@ class LayerwiseCosts(ABC):
     def whole_plan(self, knobs: Knobs) -> Plan | None:
         """The plan of the whole model on one device, if no layer need be measured for it; else None.
 
-        Raises:
-            Infeasible: it needs more memory than the device has.
+        Raises Infeasible if it needs more memory than the device has.
         """
         return None
 
     def bound_plan(self, knobs: Knobs) -> Plan | None:
         """A plan of one pipeline that is no slower than any, by the whole model alone; None where there is none.
 
-        Raises:
-            Infeasible: too few layers may be parted, or not even equal parts fit.
+        Raises Infeasible if too few layers may be parted, or not even equal parts fit.
         """
         return None
 

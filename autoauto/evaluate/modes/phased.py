@@ -91,10 +91,8 @@ class PhasedFlow(ModeFlow):
         """The fastest phases over the io modes that the period allows, with their options.
 
         Stages and phases are compared on equal terms: loads and stores overlap with compute in phases only if devices
-        overlap the transfers of stages, too. Without overlap io tiles gain nothing: they do not compute.
-
-        Raises:
-            DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
+        overlap the transfers of stages, too. Without overlap io tiles gain nothing: they do not compute. Raises
+        DoesNotFit if some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self.costs.setting.check_devices(knobs)
         same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
@@ -168,8 +166,7 @@ class PhasedFlow(ModeFlow):
     def _table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
         """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight.
 
-        Raises:
-            BadInput: the cluster has several kinds of devices, or stages are to begin at blocks.
+        Raises BadInput if the cluster has several kinds of devices, or stages are to begin at blocks.
         """
         setting = self.costs.setting
         setting.check_one_kind("a plan of phases")
@@ -186,8 +183,7 @@ class PhasedFlow(ModeFlow):
     def _compiled(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
         """The phases of `plan` compiled whole; their transfers remain those of the plan.
 
-        Raises:
-            OutOfMemory: a phase needs more than the device has; the error describes the one that lacks most.
+        Raises OutOfMemory if a phase needs more than the device has; the error describes the one that lacks most.
         """
         table = self._table(knobs, options)
         compiled = plan.with_phases(tuple(self._compiled_phase(knobs, phase, table) for phase in plan.phases))

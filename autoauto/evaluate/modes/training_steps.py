@@ -36,10 +36,8 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     The search begins with the cuts of least period and never returns worse ones. Where transfers overlap, zero bubble
     orders are made for the times of a plan. For them two plans compete with these cuts: the one with the smallest lower
     bound of all orders, and the one to which moves of cuts lead in the order which the first cuts have; all three
-    orders are made with little effort.
-
-    Raises:
-        Infeasible: no plan respects the limits, or none that was tried where several stages share a device.
+    orders are made with little effort. Raises Infeasible if no plan respects the limits, or none that was tried where
+    several stages share a device.
     """
     costs = StageCosts.of(stages)
     if stages.n_stages == 1:  # there is no cut to choose

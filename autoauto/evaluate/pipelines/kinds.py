@@ -161,10 +161,7 @@ def best_on_kinds(
 def whole_on_kinds(costs: Sequence[LayerwiseCosts], knobs: Knobs, n_devices: Sequence[int]) -> Plan | None:
     """The fastest device that runs the whole model, by measurements of it on every kind that has devices left.
 
-    None where it takes costs of layers to know it.
-
-    Raises:
-        Infeasible: it needs more memory than any of them has.
+    None where it takes costs of layers to know it. Raises Infeasible if it needs more memory than any of them has.
     """
     plans, failures = [], []
     for kind, n in zip(costs, n_devices, strict=True):

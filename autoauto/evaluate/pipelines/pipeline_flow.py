@@ -146,10 +146,7 @@ class PipelineFlow(ModeFlow):
         """The plan to measure: that of `Plans`, or in training by a cost model one with even cuts, if it is faster.
 
         Estimates are sums of layers, and may be wrong about what fits. So even cuts are compiled whose estimate is as
-        good (`WORTH_COMPILING`) and which fit or nearly do: few are.
-
-        Raises:
-            Infeasible: no plan respects the limits.
+        good (`WORTH_COMPILING`) and which fit or nearly do: few are. Raises Infeasible if no plan respects the limits.
         """
         if not knobs.training or self.plans.costs.setting.traits.runs_plans:
             return self.plans.plan_to_measure(knobs)
@@ -192,8 +189,7 @@ class PipelineFlow(ModeFlow):
     def _measure(self, knobs: Knobs, plan: Plan) -> tuple[Plan, Run]:
         """`plan`, or on real devices a faster one with moved cuts, and its run.
 
-        Raises:
-            OutOfMemory: a stage needs more than its device has.
+        Raises OutOfMemory if a stage needs more than its device has.
         """
         if self._measured.get(knobs) is not None:
             return plan, self.run(knobs, plan)
@@ -205,10 +201,8 @@ class PipelineFlow(ModeFlow):
         """`plan` run on the target's devices; with a cost model its stages are compiled whole, then simulated.
 
         With a cost model, transfers remain those of the plan, and so do the micro-batches that each device stashes.
-        Devices that race end early as `Races` says.
-
-        Raises:
-            OutOfMemory: a stage needs more than its device has; the error describes the one that lacks most.
+        Devices that race end early as `Races` says. Raises OutOfMemory if a stage needs more than its device has; the
+        error describes the one that lacks most.
         """
         if isinstance(self.plans.costs.setting.target, Runner):
             return self._run_on_devices(self.plans.costs.setting.target, knobs, plan, best)

@@ -117,8 +117,7 @@ class Plans:
     def best(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan, and those of replicas whose devices or links differ.
 
-        Raises:
-            Infeasible: no plan respects the limits, or the cluster has too few devices.
+        Raises Infeasible if no plan respects the limits, or the cluster has too few devices.
         """
 
         def best_on(devices: Devices) -> Plan:
@@ -135,8 +134,7 @@ class Plans:
     def can_be_placed(self, knobs: Knobs) -> bool | None:
         """Whether there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
 
-        Raises:
-            DoesNotFit: there is none whatever the plan.
+        Raises DoesNotFit if there is none whatever the plan.
         """
         setting = self.costs.setting
         if setting.cluster.kinds or setting.traits.runs_plans:
@@ -289,10 +287,7 @@ class Plans:
 
         If no predicted plan fits, the memory limits are raised until the lower end of the prediction interval fills the
         memory, since the estimate may be too high; not where the user has set `planning_proportion`, nor where devices
-        are of several kinds.
-
-        Raises:
-            Infeasible: no plan respects the limits.
+        are of several kinds. Raises Infeasible if no plan respects the limits.
         """
         setting = self.costs.setting
         self.check_weights(knobs)

@@ -32,13 +32,11 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
         device    0 --> 1 --> 2 --> 0 --> 1 --> 2
              host                ^                host
 
-    The first chunk receives from the host and the last sends to it. The link from the last device back to the first
-    (^) is like the one that leaves the first device and the one that enters the last. All devices wait for the host
-    once a period, so its constants count in the first chunk of a device only. They are subtracted from the others:
-    `receive_cycles[0]` and `send_cycles[-1]` must hold nothing else, as `estimate/table.py` makes them.
-
-    Raises:
-        BadInput: `n_chunks` is below 1, or above 1 where devices stash activations or exchange by themselves.
+    The first chunk receives from the host and the last sends to it. The link from the last device back to the first (^)
+    is like the one that leaves the first device and the one that enters the last. All devices wait for the host once a
+    period, so its constants count in the first chunk of a device only. They are subtracted from the others:
+    `receive_cycles[0]` and `send_cycles[-1]` must hold nothing else, as `estimate/table.py` makes them. Raises BadInput
+    if `n_chunks` is below 1, or above 1 where devices stash activations or exchange by themselves.
     """
     if n_chunks < 1:
         raise BadInput(f"chunks a device must be at least 1, got {n_chunks}")

@@ -87,7 +87,11 @@ class CutProblem:
         # Before every cut and after it lies at least a block for each stage there.
         inner = [(i, n_blocks - n_stages + i) for i in range(1, n_stages)]
         cut_limits = [(0, 0), *inner, (n_blocks, n_blocks)]
-        return cls(blocks, fitting, speeds, _clocks(blocks, speeds), period, *loads, cut_limits)
+        clocks: dict[tuple[Fraction, int], Clock] = {}
+        for device, speed in enumerate(speeds):
+            own = blocks.costs[device]
+            clocks.setdefault((speed, id(own)), Clock(speed, own, [])).devices.append(device)
+        return cls(blocks, fitting, speeds, list(clocks.values()), period, *loads, cut_limits)
 
     @property
     def n_stages(self) -> int:
@@ -159,8 +163,7 @@ class CutProblem:
 def prepare(table: CostTable) -> CutProblem:
     """Contract the layers and find the ranges that memory allows, in O(n) for each different device if they are nested.
 
-    Raises:
-        BadInput: any device reaches any other, so that a stage's transfers depend on both its ends.
+    Raises BadInput if any device reaches any other, so that a stage's transfers depend on both its ends.
     """
     if table.exchange is not None:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")
@@ -222,21 +225,11 @@ def _loads(
     return start_loads, stop_loads, [speed.numerator for speed in speeds]
 
 
-def _clocks(blocks: Blocks, speeds: tuple[Fraction, ...]) -> list[Clock]:
-    clocks: dict[tuple[Fraction, int], Clock] = {}
-    for device, speed in enumerate(speeds):
-        own = blocks.costs[device]
-        clocks.setdefault((speed, id(own)), Clock(speed, own, [])).devices.append(device)
-    return list(clocks.values())
-
-
 def check_one_in_flight(table: CostTable, what: str) -> None:
     """Refuse a table with several micro-batches in flight; `what` cannot be planned with it.
 
-    A table has fixed numbers of them, but they differ between device counts, and between chunks of a device.
-
-    Raises:
-        BadInput: some device stashes activations for the backward pass.
+    A table has fixed numbers of them, but they differ between device counts, and between chunks of a device. Raises
+    BadInput if some device stashes activations for the backward pass.
     """
     if any(table.stash_entries):
         in_flight = [1 + entries for entries in table.stash_entries]
@@ -281,8 +274,7 @@ def transfer_lower_bound(problem: CutProblem) -> int:
 def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
     """The plan that cuts at `partition`, the n_devices + 1 boundaries from 0 to n_layers; no limit is checked.
 
-    Raises:
-        BadInput: the partition is not the boundaries of non-empty stages, one a device.
+    Raises BadInput if the partition is not the boundaries of non-empty stages, one a device.
     """
     n_devices, n_layers = table.n_devices, table.n_layers
     ascending = all(start < stop for start, stop in pairwise(partition))
@@ -315,8 +307,7 @@ def stage_of(table: CostTable, device: int, start: int, stop: int) -> Stage:
 def check_memory(*plans: Sequence[Stage | Phase]) -> None:
     """Refuse plans of stages or phases if a phase exceeds its device, or the stages of a device do together.
 
-    Raises:
-        OutOfMemory: one does; the message names the one that exceeds it most, and its largest stage.
+    Raises OutOfMemory if one does; the message names the one that exceeds it most, and its largest stage.
     """
     # Stages of a device are in its memory together. A phase has the device for itself: it is a group of its own.
     groups: dict[tuple[int, int], list[Stage | Phase]] = defaultdict(list)

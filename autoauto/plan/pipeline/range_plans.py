@@ -56,8 +56,7 @@ def no_cycles(n_bytes: Amount, /) -> Amount:
 def best_in_line(table: CostTable) -> BoundedPlan:
     """The best plan on all devices in their order; exact for up to `MAX_BLOCKS` legal cuts.
 
-    Raises:
-        Infeasible: no plan fits; the error says what is missing.
+    Raises Infeasible if no plan fits; the error says what is missing.
     """
     coarse = _with_fewer_cuts([table])[0]
     blocks = contract(coarse)
@@ -66,7 +65,10 @@ def best_in_line(table: CostTable) -> BoundedPlan:
     choice_of: dict[tuple[object, ...], int] = {}  # like devices share a choice, and with it the costs of all ranges
     steps = []
     for device in range(table.n_devices):
-        key = _device_key(table, device)
+        # Every range costs the same, transfers included, on devices of equal keys.
+        links = table.exchange and (table.exchange.receive_links[device], table.exchange.send_links[device])
+        cycles = table.receive_cycles[device].tobytes(), table.send_cycles[device].tobytes()
+        key = _own_key(table, device), cycles, links
         if key not in choice_of:
             choice_of[key] = len(choices)
             fits = range_bytes(coarse, device) <= coarse.memory_limit_bytes[device]
@@ -86,10 +88,8 @@ def best_in_line(table: CostTable) -> BoundedPlan:
 def anywhere(table: CostTable) -> CostTable:
     """The costs of one device that may stand anywhere in a line, of a table of two or more like devices.
 
-    It receives from a neighbour, or from the host if its stage starts at layer 0; likewise it sends.
-
-    Raises:
-        BadInput: the devices differ.
+    It receives from a neighbour, or from the host if its stage starts at layer 0; likewise it sends. Raises BadInput if
+    the devices differ.
     """
     receive, send = table.receive_cycles, table.send_cycles
     alike = len({_own_key(table, device) for device in range(table.n_devices)}) == 1
@@ -308,13 +308,6 @@ def _range_bytes(memory: RangeMemory, cut_allowed: bytes, stash_entries: int) ->
         of_form = np.where(ends.are_ranges, by_ends, _NO_RANGE).T
         n_bytes[:-1, 1:] = np.minimum(n_bytes[:-1, 1:], of_form)
     return n_bytes
-
-
-def _device_key(table: CostTable, device: int) -> tuple[object, ...]:
-    """A key that is equal for devices on which every range costs the same, transfers included."""
-    links = table.exchange and (table.exchange.receive_links[device], table.exchange.send_links[device])
-    cycles = table.receive_cycles[device].tobytes(), table.send_cycles[device].tobytes()
-    return _own_key(table, device), cycles, links
 
 
 def _own_key(table: CostTable, device: int) -> tuple[int, Fraction, int, int]:

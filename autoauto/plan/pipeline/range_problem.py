@@ -341,8 +341,7 @@ has a lower bound: that of a line in which every device is of any kind. Four kin
 def even_spread(n_devices: Sequence[int], n_total: int) -> int:
     """By how many devices of a kind a state may differ from an even use of all kinds, for up to `MAX_STATES` states.
 
-    Raises:
-        BadInput: there are far more states where it is 1.
+    Raises BadInput if there are far more states where it is 1.
     """
     spread = max(n_devices)
     while spread > 1 and _n_usages(n_devices, n_total, spread) > MAX_STATES:

@@ -289,8 +289,7 @@ MOVES = (1, -1, 4, -4, 16, -16, 64, -64)
 def shortest_periods(stages: StageTable) -> list[BoundedPlan]:
     """The plans of least period if every stage had a device of its own: with and without recomputation, if both fit.
 
-    Raises:
-        Infeasible: neither fits, so no plan does.
+    Raises Infeasible if neither fits, so no plan does.
     """
     plans, reasons = [], []
     for table in (stages.rows, stages.recomputing):

@@ -51,15 +51,7 @@ def loop_order(io_mode: IoMode, steps: int) -> LoopOrder:
 def overlapped_order(steps: int) -> LoopOrder:
     """Every group loads micro-batch i and stores i - 2 in one exchange of the io tiles while i - 1 is computed.
 
-    Raises:
-        BadInput: there are fewer than two steps.
-
-    >>> for group in overlapped_order(2):
-    ...     print(" | ".join(map(str, group)))
-    load 0
-    load 1 | compute 0
-    store 0 | compute 1
-    store 1
+    Raises BadInput if there are fewer than two steps.
     """
     if steps < 2:
         raise BadInput(f"steps must be >=2 if using overlapped IO, got {steps}; try io_mode io")
@@ -86,11 +78,9 @@ def batch_serialise(
     """Repeat `graph` for `steps` micro-batches, for every row that the loop may be called with.
 
     Inputs without a load handle become inputs of the loop. Inputs may be stored like outputs; an input that was loaded
-    from a buffer is not stored again. With one step "io_overlapped" becomes "io" with a warning.
-
-    Raises:
-        BadInput: steps, rows, mode or io tiles are impossible, a handle is for no tensor of the graph, or a buffer
-            does not have the rows and columns of the loop.
+    from a buffer is not stored again. With one step "io_overlapped" becomes "io" with a warning. Raises BadInput if
+    steps, rows, mode or io tiles are impossible, a handle is for no tensor of the graph, or a buffer does not have the
+    rows and columns of the loop.
     """
     mode, warning = check_loop(io_mode, steps, io_tiles, rows)
     inputs = graph.inputs + graph.variables

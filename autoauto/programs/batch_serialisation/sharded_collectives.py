@@ -90,10 +90,8 @@ def sharded_store(
     """Sum over the replicas, store a shard of the sum.
 
     When the replicas that hold shards are those that are summed over, each gets no more than its shard of the sum;
-    otherwise it gets all of it, twice the way round the ring, and takes its slice.
-
-    Raises:
-        BadInput: the replicas do not divide the elements.
+    otherwise it gets all of it, twice the way round the ring, and takes its slice. Raises BadInput if the replicas do
+    not divide the elements.
     """
     n_bytes = shard_elements(n_elements, sharding.n_replicas) * sharding.n_replicas * element_bytes
     store = _stream("remote_store", n_bytes, sharding)

@@ -52,8 +52,7 @@ class _PipelineInput(Struct, forbid_unknown_fields=True):
 def simple_pipeline(n_devices: int) -> PipelineGraph:
     """One layer on each device, as the example of [popart-pipelining]: a stream, then A to Z, then L26, L27, ...
 
-    Raises:
-        BadInput: there is no device.
+    Raises BadInput if there is no device.
     """
     if n_devices < 1:
         raise BadInput(f"a pipeline needs at least 1 device, got {n_devices}")
@@ -74,10 +73,8 @@ def read_pipeline(document: object) -> PipelineGraph:
     Only `layers` and their names are required. By default a layer reads the outputs of the layer before it, the first
     one the stream "in"; it makes one tensor, "A:0" for layer A; and its gradient needs its inputs. When no layer has a
     stage, a layer's stage is its device's number. A tensor that no layer makes is a stream unless its kind is variable,
-    constant or optimizer. Layers are listed in an order in which each reads outputs of earlier ones.
-
-    Raises:
-        BadInput: the document is something else; the message names the field.
+    constant or optimizer. Layers are listed in an order in which each reads outputs of earlier ones. Raises BadInput if
+    the document is something else; the message names the field.
     """
     if isinstance(document, list):
         if len(document) != 1:

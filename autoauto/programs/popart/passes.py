@@ -29,10 +29,7 @@ def backward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
 
     The loss is an output of the last stage that no layer reads. The gradients of stage k are in stage 2 * last - k, on
     the same device, so those of the last stage are in the last stage itself [popart-pipelining]. A layer that does not
-    lead to the loss has no gradient.
-
-    Raises:
-        BadInput: a stage has no gradient.
+    lead to the loss has no gradient. Raises BadInput if a stage has no gradient.
     """
     stages = {stage_of(layer) for layer in graph.layers}
     ops = tuple(_gradients(graph, max(stages)))
@@ -140,10 +137,8 @@ def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipe
 
     Layers of the loss stage do not run again, because their gradients follow them at once. Layers whose output a later
     stage on the device reads do not run again, because the output is stashed for that stage. A second run overwrites
-    the tensors of the first one, so copies and the host read a clone in the meantime.
-
-    Raises:
-        BadInput: an input of a second run is an anchor, so a stash cannot restore it in place.
+    the tensors of the first one, so copies and the host read a clone in the meantime. Raises BadInput if an input of a
+    second run is an anchor, so a stash cannot restore it in place.
     """
     forward = [op for op in ops if op.kind is OpKind.MAIN and not op.backward]
     again = _second_runs(ops, forward)

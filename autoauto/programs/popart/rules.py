@@ -11,8 +11,7 @@ from autoauto.records.errors import BadInput
 def check_graph(graph: PipelineGraph) -> None:
     """Refuse a graph that PopART would not pipeline with any number of micro-batches.
 
-    Raises:
-        BadInput: the graph breaks a rule; the message is that of the first one.
+    Raises BadInput if the graph breaks a rule; the message is that of the first one.
     """
     devices = {layer.device for layer in graph.layers} - {None}
     if len(devices) < 2:
@@ -38,8 +37,7 @@ def check_graph(graph: PipelineGraph) -> None:
 def check_layout(graph: PipelineGraph) -> None:
     """Refuse stages and devices that break a rule on these alone; the other rules rely on them.
 
-    Raises:
-        BadInput: as `check_graph`.
+    Raises BadInput as `check_graph`.
     """
     without = [layer.name for layer in graph.layers if layer.device is None]
     if without:

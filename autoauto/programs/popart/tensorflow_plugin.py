@@ -24,8 +24,7 @@ _EMPTY = -1
 def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
     """The device of every stage of a graph, in training those of the backward stages too, as `poplar` takes them.
 
-    Raises:
-        BadInput: the plugin refuses the graph.
+    Raises BadInput if the plugin refuses the graph.
     """
     check_layout(graph)
     check_variables_stay(graph)
@@ -42,8 +41,7 @@ def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
 def check_accumulation(n_micro_batches: int | None, n_serial: int = 1, reduction: str = "sum") -> None:
     """Check the accumulation of gradients over micro-batches, of which a stage runs `n_serial` at a time.
 
-    Raises:
-        BadInput: the plugin does not accumulate like this.
+    Raises BadInput if the plugin does not accumulate like this.
     """
     if n_micro_batches is None:
         raise BadInput("the gradient accumulation count, the number of micro-batches, must be given, got none")

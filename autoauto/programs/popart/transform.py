@@ -40,10 +40,8 @@ _ORDER = list(Fragment)
 def transform(graph: PipelineGraph, n_micro_batches: int, *, training: bool, recompute: bool) -> PopartPipeline:
     """Pipeline a graph: gradients, stages, copies, recomputation, stashes, streams, and the program of all cycles.
 
-    Without training there is nothing to recompute.
-
-    Raises:
-        BadInput: the graph breaks one of PopART's rules, or there are too few micro-batches to fill the pipeline.
+    Without training there is nothing to recompute. Raises BadInput if the graph breaks one of PopART's rules, or there
+    are too few micro-batches to fill the pipeline.
     """
     check_graph(graph)
     ops = forward_ops(graph)
@@ -83,8 +81,7 @@ def add_streams(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipeli
 def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram:
     """Put the fragments of all stages into cycles; stage s is active in the cycles [s, s + n_micro_batches).
 
-    Raises:
-        BadInput: there is no cycle in which all stages are active, so no main phase.
+    Raises BadInput if there is no cycle in which all stages are active, so no main phase.
     """
     fragments = {(op.fragment, op.stage) for op in ops}
     n_stages = max(stage for _, stage in fragments) + 1
@@ -123,9 +120,7 @@ def check_parallel(program: PipelineProgram, devices: Sequence[int]) -> None:
     A cycle has its fragments in the order D, M, H, C, and C once: devices wait for each other in C and for the host in
     D and H, so none of these may come between two stages that compute. Neighbours among the M are on different devices.
     Two stages further apart may share a device, as stages 0 and 4 on 3 devices do: they run one after the other there.
-
-    Raises:
-        BadInput: a cycle breaks these rules; the message names the fragments.
+    Raises BadInput if a cycle breaks these rules; the message names the fragments.
     """
     for index, cycle in enumerate(program.fill):
         _check_cycle(f"fill cycle {index}", cycle, devices)

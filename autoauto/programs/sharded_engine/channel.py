@@ -62,8 +62,7 @@ class Sender:
     def load(self, array: npt.ArrayLike, kind: str = "") -> None:
         """Prepare an array, which calls of `step` send; it must not change until then.
 
-        Raises:
-            BadInput: the array holds Python objects, or its type does not fit into a slot.
+        Raises BadInput if the array holds Python objects, or its type does not fit into a slot.
         """
         array = np.asarray(array)
         if array.dtype.hasobject:

@@ -106,8 +106,7 @@ class SingleDevice(ShardedEngine):
 def layer(i: int, x: Array, weights: Array) -> Array:
     """Layer i: x @ weights, with ReLU first where i is odd.
 
-    Raises:
-        BadInput: x is not (batch, rows of the weights).
+    Raises BadInput if x is not (batch, rows of the weights).
     """
     if x.ndim != 2 or x.shape[1] != len(weights):
         raise BadInput(f"layer {i} takes arrays of shape (batch, {len(weights)}), got {x.shape}")
@@ -117,8 +116,7 @@ def layer(i: int, x: Array, weights: Array) -> Array:
 def layer_weights(params: Mapping[str, npt.ArrayLike], i: int, shape: tuple[int, ...]) -> Array:
     """The weights of layer i in a checkpoint, by either name of [sharding-book].
 
-    Raises:
-        BadInput: the weights are missing, or have another shape.
+    Raises BadInput if the weights are missing, or have another shape.
     """
     name = f"layers_{i}/weights"
     if name not in params:

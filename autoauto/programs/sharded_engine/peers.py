@@ -78,8 +78,7 @@ class Peers:
     def send(self, dest_id: int, array: npt.ArrayLike) -> None:
         """Send an array; returns when all of it has been written to the ring.
 
-        Raises:
-            BadInput: `dest_id` is no other device, or that device has ended.
+        Raises BadInput if `dest_id` is no other device, or that device has ended.
         """
         self._check_other("send to", dest_id)
         self._send(dest_id, array, _MESSAGE)
@@ -115,8 +114,7 @@ class Peers:
 
             4 devices    round 0: 1-3    round 1: 0-1 2-3    round 2: 0-2    round 3: 0-3 1-2
 
-        Raises:
-            BadInput: another device has ended, or is in a collective of another kind.
+        Raises BadInput if another device has ended, or is in a collective of another kind.
         """
         exchanged = list(parts)
         for step in range(self.n_devices):

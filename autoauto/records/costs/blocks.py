@@ -39,11 +39,7 @@ class WeightFormat(StrEnum):
 
     @property
     def n_bytes(self) -> float:
-        """Bytes of one weight, scales of nvfp4 and mxfp4 included.
-
-        >>> WeightFormat.BF16.n_bytes, WeightFormat.FP8_BLOCK.n_bytes, WeightFormat.NVFP4.n_bytes
-        (2.0, 1.0, 0.5625)
-        """
+        """Bytes of one weight, scales of nvfp4 and mxfp4 included."""
         return {"bf16": 2.0, "int4": 0.5, "nvfp4": 9 / 16, "mxfp4": 17 / 32}.get(self, 1.0)
 
 
@@ -69,11 +65,7 @@ class PartFormat(NamedTuple):
 
     @property
     def n_bytes(self) -> float:
-        """Bytes of one weight, with 16 bits for the scale of a group of integers.
-
-        >>> PartFormat(WeightFormat.INT4, 128).n_bytes, PartFormat(WeightFormat.FP8, None).n_bytes
-        (0.515625, 1.0)
-        """
+        """Bytes of one weight, with 16 bits for the scale of a group of integers."""
         if self.weights in (WeightFormat.INT4, WeightFormat.INT8) and self.group_size:
             return self.weights.n_bytes + 2 / self.group_size
         return self.weights.n_bytes

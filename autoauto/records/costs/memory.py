@@ -159,13 +159,7 @@ class RangeBytes:
         )
 
     def between(self, start: Amount, stop: int) -> Amount:
-        """Bytes of `[start, stop)`, or of the ranges from each of several starts, ascending, to one stop.
-
-        >>> sums, peaks = np.array([0, 3, 4, 8]), np.array([9, 2, 5])
-        >>> both = RangeBytes(sums, sums, (peaks,))
-        >>> both.between(1, 3), both.between(np.array([0, 1, 2]), 3).tolist()
-        (10, [17, 10, 9])
-        """
+        """Bytes of `[start, stop)`, or of the ranges from each of several starts, ascending, to one stop."""
         if not isinstance(start, np.ndarray):
             n_bytes = int(self.stop_bytes[stop] - self.start_bytes[start])
             return n_bytes + sum(int(column[start:stop].max()) for column in self.maxima_bytes)

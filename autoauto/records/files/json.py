@@ -33,8 +33,7 @@ def to_json(value: object, schema: int | None = None, form: type[msgspec.Struct]
 def to_plain(value: object, schema: int | None = None, form: type[msgspec.Struct] | None = None) -> Any:
     """A value as objects, lists, texts and numbers; arguments as in `to_json`.
 
-    Raises:
-        BadInput: a field is not as its stored form has it: a target of one's own may count half cycles.
+    Raises BadInput if a field is not as its stored form has it: a target of one's own may count half cycles.
     """
     if form is not None:
         try:
@@ -73,8 +72,7 @@ def from_plain(
 ) -> Value:
     """Read a value from objects, lists, texts and numbers; arguments as in `from_json`.
 
-    Raises:
-        BadInput: it has another schema, or a field that is missing or wrong; the message names it.
+    Raises BadInput if it has another schema, or a field that is missing or wrong; the message names it.
     """
     try:
         content = plain if schema is None else checked_schema(plain, schema)
@@ -117,8 +115,7 @@ def _parsed(data: bytes | str, where: str) -> Any:
 def checked_schema(content: Any, schema: int, *, may_lack_it: bool = False) -> dict[str, Any]:
     """The fields of a document but its schema number, which files that people write may leave out.
 
-    Raises:
-        MisfitError: it is no object, or of another schema.
+    Raises MisfitError if it is no object, or of another schema.
     """
     if not isinstance(content, dict):
         raise MisfitError([], f"the top level must be an object with fields, got {brief(content)}; try another file")

@@ -36,10 +36,8 @@ class ParsedTable(ABC):
     def read(self, kind: type[Value], schema: int | None = None) -> Value:
         """The content as a value.
 
-        `schema` is the number that the file has if it has one; None where it has none.
-
-        Raises:
-            BadInput: it has another schema, or a field that is missing or wrong; the message names it, and its line.
+        `schema` is the number that the file has if it has one; None where it has none. Raises BadInput if it has
+        another schema, or a field that is missing or wrong; the message names it, and its line.
         """
         try:
             content = self.table if schema is None else checked_schema(self.table, schema, may_lack_it=True)
@@ -72,8 +70,7 @@ class TomlFile(ParsedTable):
 def read_toml(path: Path) -> TomlFile:
     """Read a TOML file.
 
-    Raises:
-        BadInput: it cannot be read, is too large, or no TOML; then the message names the line if it is known.
+    Raises BadInput if it cannot be read, is too large, or no TOML; then the message names the line if it is known.
     """
     try:
         with path.open("rb") as file:
@@ -148,8 +145,8 @@ def line_of(text: str, keys: Sequence[str | int], item: str = "") -> int:
         except ValueError:
             continue
         if _has(table, keys):
-            value = lines[start:stop]
-            return start + 1 + next((i for i, line in enumerate(value) if _contains(line, word)), 0)
+            whole_word = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+            return start + 1 + next((i for i, line in enumerate(lines[start:stop]) if whole_word.search(line)), 0)
         start = stop
     return len(lines)
 
@@ -165,10 +162,6 @@ def _has(table: object, keys: Sequence[str | int]) -> bool:
         else:
             table = table[key]
     return True
-
-
-def _contains(line: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line) is not None
 
 
 def _syntax_message(path: str, text: str, error: ValueError | RecursionError) -> str:

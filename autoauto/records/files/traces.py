@@ -51,8 +51,7 @@ class _Arrival(NamedTuple):
 def read_trace(path: Path) -> Trace:
     """The requests of a file; rows whose answer has no token failed and are left out.
 
-    Raises:
-        BadInput: it cannot be read, is of no known format, or has fewer than two requests at different times.
+    Raises BadInput if it cannot be read, is of no known format, or has fewer than two requests at different times.
     """
     content = _content(path)
     try:

@@ -37,8 +37,7 @@ class IoMode(StrEnum):
 def check_loop(io_mode: str, steps: int, io_tiles: int, rows: int = 1) -> tuple[IoMode, str]:
     """The mode in which a loop moves its tensors, and a warning where it is not `io_mode`: one step overlaps nothing.
 
-    Raises:
-        BadInput: there is no such mode, no step or row, or no io tiles for a mode that needs them.
+    Raises BadInput if there is no such mode, no step or row, or no io tiles for a mode that needs them.
     """
     if io_mode not in tuple(IoMode):
         raise BadInput(f"Unknown 'io_mode': it is one of {', '.join(IoMode)}, got {io_mode!r}")

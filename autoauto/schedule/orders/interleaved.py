@@ -19,12 +19,10 @@ def interleaved(n_devices: int, n_micro_batches: int, n_chunks: int, group_size:
     """1F1B over chunks: chunk c of device d is stage c * n_devices + d.
 
     Micro-batches go in groups of `group_size`, by default one for each device; a group passes all chunks of a device
-    before the next group comes. The order and its rules are Megatron-LM's [megatron]: the warm-up on device d is
-    2 (p - d - 1) + (v - 1) group_size forwards of one chunk. One chunk a device is 1F1B.
-
-    Raises:
-        BadInput: with several chunks, a group, the last one included, has fewer micro-batches than there are devices,
-            or a group is larger than all micro-batches together.
+    before the next group comes. The order and its rules are Megatron-LM's [megatron]: the warm-up on device d is 2 (p -
+    d - 1) + (v - 1) group_size forwards of one chunk. One chunk a device is 1F1B. Raises BadInput if with several
+    chunks, a group, the last one included, has fewer micro-batches than there are devices, or a group is larger than
+    all micro-batches together.
     """
     group_size = n_devices if group_size is None else group_size
     is_short = not n_devices <= group_size <= n_micro_batches or 0 < n_micro_batches % group_size < n_devices

@@ -80,10 +80,8 @@ def popart(n_devices: int, n_micro_batches: int, *, training: bool) -> Schedule:
     """PopART's pipeline: stage s runs in the pipeline cycles [s, s + G), forward before backward.
 
     The forward of device s is pipeline stage s, its backward pipeline stage 2 (n_devices - 1) - s, and a slot is a
-    pipeline cycle [popart-pipelining].
-
-    Raises:
-        BadInput: there are fewer micro-batches than pipeline stages, so the main phase is empty.
+    pipeline cycle [popart-pipelining]. Raises BadInput if there are fewer micro-batches than pipeline stages, so the
+    main phase is empty.
     """
     return in_cycles(Order.POPART, tuple(range(n_devices)), n_micro_batches, training=training)
 

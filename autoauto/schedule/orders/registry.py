@@ -5,7 +5,7 @@ The registry asks every file of this folder for its `SPECS`, so a new order is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -100,16 +100,9 @@ def _collect() -> dict[Order, OrderSpec]:
     return {order: specs[order] for order in Order}
 
 
-def _training_orders(specs: Mapping[Order, OrderSpec]) -> tuple[Order, ...]:
-    fewest_stages: dict[Order, int] = {}  # on a device
-    for order, spec in specs.items():
-        if spec.stages_per_device is not None:
-            fewest_stages[order] = spec.stages_per_device[0]
-    return tuple(sorted(fewest_stages, key=fewest_stages.__getitem__))
-
-
 _SPECS = _collect()
-TRAINING_ORDERS = _training_orders(_SPECS)
+_FEWEST_STAGES = {order: spec.stages_per_device[0] for order, spec in _SPECS.items() if spec.stages_per_device}
+TRAINING_ORDERS = tuple(sorted(_FEWEST_STAGES, key=_FEWEST_STAGES.__getitem__))
 """The orders in which a plan can train, beginning with the orders of one stage a device."""
 
 

@@ -24,10 +24,8 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
     the other, from tick 0 on.
 
     Every device is a coroutine: it runs until it needs a message that has not arrived, and the device that sends the
-    message resumes it. So every action is visited once, in any order.
-
-    Raises:
-        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+    message resumes it. So every action is visited once, in any order. Raises BadInput if the schedule cannot run to its
+    end; the message says who waits for whom.
     """
     if not in_order(schedule):
         refuse(schedule)

@@ -55,8 +55,7 @@ def time_rows(times: StageTimes) -> FloatArray:
 def step_function(schedule: Schedule, transfers: Transfers) -> StepFunction:
     """The makespan of `simulate` for this schedule, which has no checks and no backward passes that are split in part.
 
-    Raises:
-        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+    Raises BadInput if the schedule cannot run to its end; the message says who waits for whom.
     """
     assert not schedule.full_backwards
     if transfers is Transfers.BARRIER:

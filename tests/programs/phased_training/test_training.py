@@ -11,13 +11,13 @@ import pytest
 
 from autoauto.programs.phased_training import training
 from autoauto.programs.phased_training.network import Network, forward, output
-from autoauto.programs.phased_training.phase import mover
 from autoauto.programs.phased_training.training import (
     UpdateLoop,
     feed,
     fill,
     initial_variables,
     loss_and_gradients,
+    mover,
     phase_order,
     run_update,
     train_phased,

@@ -39,11 +39,7 @@ class Lengths(NamedTuple):
 
     @staticmethod
     def of(text: str) -> Lengths:
-        """Read a distribution from text. Raises BadInput if it has another form, or lengths do not ascend.
-
-        >>> Lengths.of("512:2048").mean, round(Lengths.of("p50=512,p90=2048").mean)
-        (1280, 913)
-        """
+        """Read a distribution from text. Raises BadInput if it has another form, or lengths do not ascend."""
         first, colon, last = text.partition(":")
         if first.isdecimal() and (last.isdecimal() or not colon):
             ends = int(first), int(last or first)

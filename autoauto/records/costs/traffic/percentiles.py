@@ -25,11 +25,7 @@ class Percentiles(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float] | FloatArray) -> Percentiles:
-        """Compute the mean and the percentiles of some values.
-
-        >>> Percentiles.of([1.0, 2.0, 6.0])
-        Percentiles(mean=3.0, p50=2.0, p90=5.2, p95=5.6, p99=5.92)
-        """
+        """Compute the mean and the percentiles of some values."""
         mean = float(np.mean(values)) if len(values) else float("nan")
         return cls(mean, *(percentile(values, percent_of(name)) for name in PERCENTS))
 
