@@ -195,8 +195,7 @@ def _unlike_within(stages: Sequence[_Sums], period: FloatArray) -> tuple[IntArra
 class Cuts:
     """Cuts of the shortest period of every row of stages.
 
-    Attributes:
-        period: of the slowest stage, shape (rows, batch sizes); infinite where the blocks do not fit.
+    The `period`, of the slowest stage, has shape (rows, batch sizes); it is infinite where the blocks do not fit.
     """
 
     period: FloatArray

@@ -37,9 +37,6 @@ def in_flight(order: Order, n_devices: int, n_micro_batches: int) -> tuple[int, 
     """The most activations that each device holds in an order with its default limits, one stage a device.
 
     An order that takes a limit may use all of it, so its limit is the answer.
-
-    >>> in_flight(Order.ONE_F_ONE_B, 4, 8), in_flight(Order.ZB2P, 2, 8)
-    ((4, 3, 2, 1), (4, 4))
     """
     limit = spec_of(order).default_max_in_flight
     n_stages = len(stage_devices_of(order, n_devices))

@@ -56,8 +56,7 @@ def parts(earliest: Sequence[int], stops: range) -> Iterator[RangeEnds]:
 class SharedUses:
     """Where blocks need bytes that a range stores once: a row a block and key, by ascending block.
 
-    Attributes:
-        previous: the last block before it that needs the same, -1 without one.
+    `previous` is the last block before it that needs the same, -1 without one.
     """
 
     blocks: IntArray

@@ -117,8 +117,7 @@ def _even_cuts(problem: CutProblem) -> list[int]:
 class _Excess:
     """By how much ranges exceed the limit of a device, for all devices that differ in it, their stash or their costs.
 
-    Attributes:
-        key_of: by device, which of the different ones it is.
+    `key_of` says by device which of the different ones it is.
     """
 
     def __init__(self, table: CostTable, problem: CutProblem) -> None:

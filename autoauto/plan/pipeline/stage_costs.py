@@ -26,11 +26,7 @@ MAX_CHOSEN = 4  # stages of a device all of whose subsets are tried; of more onl
 
 
 class Choice(NamedTuple):
-    """The stages of a plan that recompute.
-
-    Attributes:
-        is_certain: whether no other choice could make the step shorter.
-    """
+    """The stages of a plan that recompute; `is_certain` if no other choice could make the step shorter."""
 
     recomputes: tuple[bool, ...]
     is_certain: bool

@@ -210,11 +210,7 @@ class PhasedCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PhasedProgram:
-    """A whole `PhasedPlan` as loops.
-
-    Attributes:
-        loops: by name; phases of one graph share one.
-    """
+    """A whole `PhasedPlan` as loops, which are by name; phases of one graph share one."""
 
     loops: Mapping[str, BatchSerialResult]
     calls: tuple[PhasedCall, ...]

@@ -227,11 +227,6 @@ def adam(gradient: Array, learning_rate: float, value: Array, first: Array, seco
     """Update a variable and its state in place by [adam], without the bias correction.
 
     It updates a few rows at a time, so that no temporary array is as large as the variable.
-
-    >>> value, first, second = np.ones(1), np.zeros(1), np.zeros(1)
-    >>> adam(np.array([2.0]), 0.1, value, first, second)
-    >>> first, second, value.round(4)  # 0.1 x 2, 0.001 x 4, 1 - 0.1 x 0.2 / sqrt(0.004)
-    (array([0.2]), array([0.004]), array([0.6838]))
     """
     n_rows = max(1, 2**16 // max(1, value[0].size))
     for start in range(0, len(value), n_rows):

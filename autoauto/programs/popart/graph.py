@@ -62,8 +62,7 @@ class PipelineLayer:
 class PipelineGraph:
     """Layers in an order in which each reads outputs of earlier ones.
 
-    Attributes:
-        forward_only_program: whether the user asks for a second program, of the forward pass alone.
+    The user may ask for a second program, of the forward pass alone.
     """
 
     layers: tuple[PipelineLayer, ...]

@@ -30,11 +30,7 @@ _LENGTH_BYTES = 4
 
 
 class Message(NamedTuple):
-    """A received array.
-
-    Attributes:
-        start_ns: when its first message was there, by perf_counter.
-    """
+    """A received array; `start_ns` is when its first message was there, by perf_counter."""
 
     kind: str
     array: Array
@@ -44,8 +40,7 @@ class Message(NamedTuple):
 class Sender:
     """Sends arrays through the writing end of a channel.
 
-    Attributes:
-        start_ns: when the first slot for the last array was free, by perf_counter.
+    The first slot for the last array was free at `start_ns`, by perf_counter.
     """
 
     def __init__(self, ring: MessageWriter) -> None:

@@ -23,8 +23,7 @@ def relu(x: Array) -> Array:
 class PipeliningInferenceOnly(ShardedEngine):
     """One layer a device: every device sends its output on and receives the next input.
 
-    Args:
-        model_dim, hidden_dim: even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
+    Even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
     """
 
     def __init__(self, model_dim: int, hidden_dim: int) -> None:
@@ -60,11 +59,8 @@ class PipeliningInferenceOnly(ShardedEngine):
 class SingleDevice(ShardedEngine):
     """All layers on one device, with a backward: the reference for pipelines.
 
-    Args:
-        model_dim, hidden_dim: even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
-
-    Attributes:
-        activations: the tape: the input of each layer of each forward, before its ReLU.
+    Layers are shaped as those of `PipeliningInferenceOnly`. `activations` is the tape: the input of each layer of each
+    forward, before its ReLU.
     """
 
     def __init__(self, model_dim: int, hidden_dim: int, n_layers: int = 2) -> None:

@@ -275,11 +275,7 @@ class StateSpace(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """A feed-forward layer.
-
-    Attributes:
-        intermediate_size: elements between its matrices.
-    """
+    """A feed-forward layer with `intermediate_size` elements between its matrices."""
 
     intermediate_size: int
     is_gated: bool = True

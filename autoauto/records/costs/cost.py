@@ -15,10 +15,9 @@ from autoauto.records.units import BoolArray, IntArray, reference_cycles
 
 
 class TensorUse(NamedTuple):
-    """A tensor between layers.
+    """A tensor between layers, and the layers that read it, ascending, one or more.
 
-    Attributes:
-        consumers: the layers that read it, ascending, one or more. In a backward pass they come before the producer.
+    In a backward pass they come before the producer.
     """
 
     producer: int

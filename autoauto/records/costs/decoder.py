@@ -251,8 +251,7 @@ def lacks_draft(speculation: Speculation, checkpoint: Checkpoint) -> bool:
 class Workload(NamedTuple):
     """Requests that are alike.
 
-    Attributes:
-        cached_share: the share of the tokens of a prompt whose keys and values the prefix cache has, below 1.
+    The prefix cache has the keys and values of `cached_share` of the tokens of a prompt, below 1.
     """
 
     input_tokens: int

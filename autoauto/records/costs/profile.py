@@ -224,8 +224,7 @@ class CompiledRange:
 class NodeTime(NamedTuple):
     """A node of the graph that a runtime makes of a model, timed by the runtime itself while it ran the whole model.
 
-    Attributes:
-        names: of the node, and of the nodes of the file that it computes, as far as the runtime says.
+    The `names` are those of the node, and of the nodes of the file that it computes, as far as the runtime says.
     """
 
     names: tuple[str, ...]

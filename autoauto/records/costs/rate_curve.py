@@ -8,11 +8,7 @@ from typing import NamedTuple
 
 
 class RateBound(NamedTuple):
-    """A bound on a time of requests.
-
-    Attributes:
-        name: of the time, as constraints have it: "ttft_p99_s", or "ttft_s" for the mean.
-    """
+    """A bound on a time of requests, named as constraints have it: "ttft_p99_s", or "ttft_s" for the mean."""
 
     name: str
     limit_s: float
@@ -51,11 +47,7 @@ class RateLine(NamedTuple):
 
 
 class RateCurves(NamedTuple):
-    """Times of requests over the rate, of a configuration with fewer and fewer of its replicas.
-
-    Attributes:
-        lines: one a number of replicas, ascending; the last has all.
-    """
+    """Times of requests over the rate: a line a number of replicas, ascending; the last has all."""
 
     lines: tuple[RateLine, ...]
     bounds: tuple[RateBound, ...] = ()

@@ -13,8 +13,7 @@ from autoauto.records.units import FloatArray
 class Percentiles(NamedTuple):
     """The mean and percentiles of one quantity of requests, in its unit; NaN if there were no requests.
 
-    Attributes:
-        p50, p90, p95, p99: between two values interpolated linearly, as NumPy does.
+    A percentile between two values is interpolated linearly, as NumPy does.
     """
 
     mean: float
