@@ -15,7 +15,7 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import NamedTuple
 
-from autoauto.programs.phased_training.network import Network, PhaseCall
+from autoauto.programs.phased_training.network import Network, PhaseCall, Samples
 from autoauto.programs.phased_training.training import (
     UpdateLoop,
     add,
@@ -28,7 +28,6 @@ from autoauto.programs.phased_training.training import (
     sums_of,
     update_variables,
 )
-from autoauto.programs.samples import Samples
 from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 STEPS_ALONE = 3

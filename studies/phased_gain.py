@@ -16,9 +16,8 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from autoauto.programs.phased_training.network import Network
+from autoauto.programs.phased_training.network import Network, read_samples
 from autoauto.programs.phased_training.training import UpdateLoop
-from autoauto.programs.samples import read_samples
 from autoauto.targets.host.memory_budget import MECHANISM, run_alone
 from studies.phase_times import MeasuredRound, PhaseTimes, measure, medians
 

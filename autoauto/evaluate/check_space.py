@@ -19,9 +19,8 @@ from autoauto.targets.gpu.session import PREFILL_KIND, PREFILL_WORKERS, PrefillP
 def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     """A space with the sessions of the target, which has no configurations that cannot be evaluated.
 
-    Raises:
-        BadInput: more devices than the cluster has, a knob that the target does not have, a session that the devices
-            cannot run, or a batch size that the model cannot run at.
+    Raises BadInput for more devices than the cluster has, a knob that the target does not have, a session that the
+    devices cannot run, or a batch size that the model cannot run at.
     """
     cluster, traits = setting.cluster, setting.traits
     space = space.on_target(cluster.target, traits.sessions, traits.space)

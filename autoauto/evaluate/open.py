@@ -299,10 +299,8 @@ def _graph(problem: Problem, objects: Objects, cache: ProfileCache) -> LayerGrap
 def read_cluster(name: str | Path, known_targets: Collection[str] = ()) -> Cluster:
     """A built-in cluster, "host" for this machine, a TOML file, or an IPUClusterInfo in a .json file [auto-pipeline].
 
-    Where `known_targets` are given, a TOML file is for one of them, or for a profile.
-
-    Raises:
-        BadInput: no such cluster, or one that cannot be read.
+    Where `known_targets` are given, a TOML file is for one of them, or for a profile. Raises BadInput if there is no
+    such cluster, or it cannot be read.
     """
     for entry in TARGETS.values():
         if name == entry.default_cluster:

@@ -349,8 +349,7 @@ class PhaseCosts:
 def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> PhaseCosts:
     """Check that the cluster can run phases, and collect their costs.
 
-    Raises:
-        BadInput: no streaming memory, more replicas than devices, or no tiles left to compute.
+    Raises BadInput for no streaming memory, more replicas than devices, or no tiles left to compute.
     """
     device = cluster.devices[0]
     if cluster.streaming_memory is None:

@@ -131,10 +131,8 @@ def pareto_front(table: CostTable) -> Iterator[Plan]:
     transfer within the limits, from the smallest compute on; then the points that need less and less memory.
 
     Where some plan fits without subgraphs for equal layers, none has them; else all stages have: so what a stage needs
-    does not depend on a limit.
-
-    Raises:
-        Infeasible: no plan respects the limits; the error says which limit and what is missing.
+    does not depend on a limit. Raises Infeasible if no plan respects the limits; the error says which limit and what is
+    missing.
     """
     problem = prepare(replace(table.plain, period=Period.BARRIER))  # compute and transfer are bounded one by one
     if table.memory.outlined is not None and probe(problem, UNBOUNDED, UNBOUNDED) is None:

@@ -98,8 +98,7 @@ class CsvActions:
 def read_cells(text: str, file: str) -> CsvActions:
     """The actions of a text; `file` is its name, for messages.
 
-    Raises:
-        BadInput: not a CSV file, a cell that is no action, a stage on two rows, or an action that comes twice.
+    Raises BadInput for not a CSV file, a cell that is no action, a stage on two rows, or an action that comes twice.
     """
     return _collect(list(_cells(text, file)), file)
 
@@ -162,8 +161,7 @@ MAX_STAGES = 2_000
 def check_actions(actions: CsvActions) -> None:
     """Check stages, micro-batches, messages with their order, and that no ranks wait for each other in a circle.
 
-    Raises:
-        BadInput: with the row, and where there is one the cell.
+    Raises BadInput with the row, and where there is one the cell.
     """
     _check_stages(actions)
     _check_counts(actions)
@@ -382,12 +380,9 @@ def schedule_from_csv(text: str, file: str) -> Schedule:
     A stage's device is the row that computes it. Idle cells have no meaning: an action starts when its inputs are
     there. A B in a file that also has I or W is an input and a weight gradient in one, after which the gradient leaves.
     The parts of OVERLAP_F_B run one after the other. Messages are checked and then left out, as the schedule implies
-    them: one leaves when its action has stopped. UNSHARD, RESHARD and REDUCE_GRAD are left out.
-
-    Raises:
-        BadInput: a cell that is no action; a stage on two rows; an action that is missing or comes twice; a backward
-            that is neither whole nor split; a message without its partner or out of order; ranks that wait for each
-            other in a circle.
+    them: one leaves when its action has stopped. UNSHARD, RESHARD and REDUCE_GRAD are left out. Raises BadInput for a
+    cell that is no action; a stage on two rows; an action that is missing or comes twice; a backward that is neither
+    whole nor split; a message without its partner or out of order; ranks that wait for each other in a circle.
     """
     return schedule_of(_checked(text, file))
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.programs.phased_training.network import Network
+from autoauto.programs.phased_training.network import Network, read_samples
 from autoauto.programs.phased_training.training import Moment, UpdateLoop, overlapped, serial
-from autoauto.programs.samples import read_samples
 from autoauto.records.plans.phased import IoMode
 from studies.phase_times import PhaseTimes, measure, medians
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 
 if TYPE_CHECKING:
     from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement

@@ -38,7 +38,7 @@ def show_traffic(trial: Trial) -> None:
     load = trial.result.load
     if load is None:
         return
-    from autoauto.records.costs.traffic.percentiles import PERCENTS
+    from autoauto.records.costs.traffic.requests import PERCENTS
     from autoauto.report.tables.serving import percentiles_of
     from autoauto.report.tables.table import Column, Table, show
     from autoauto.report.tables.traffic import load_facts

@@ -32,11 +32,9 @@ def stage_tables(
 ) -> list[StageTable]:
     """The estimated cost of every range of layers as each stage of a pipeline that begins with the device `start`.
 
-    They differ in where stages may be cut: a table for each of `legal_cuts` that has enough cuts, one at least.
-
-    Raises:
-        BadInput: as `LayerwiseCosts.pipeline_table`; or several stages a device, where devices transfer by themselves
-            or are in no line.
+    They differ in where stages may be cut: a table for each of `legal_cuts` that has enough cuts, one at least. Raises
+    BadInput as `LayerwiseCosts.pipeline_table`, and for several stages a device where devices transfer by themselves or
+    are in no line.
     """
     own = knobs.with_values(recompute=knobs.mode.recomputes_all)
     table = costs.pipeline_table(own, progress, start)

@@ -42,10 +42,8 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
     """The best plan within `seconds`, or as soon as no plan can cost less by more than the share `rel_gap` of its cost.
 
     Stops between two steps of the search, and never before there is a plan. Where any device reaches any other, it
-    takes the time that it takes (`best_in_line`).
-
-    Raises:
-        Infeasible: no plan respects the limits; the error says which limit and what is missing.
+    takes the time that it takes (`best_in_line`). Raises Infeasible if no plan respects the limits; the error says
+    which limit and what is missing.
     """
     if table.exchange is not None:
         return best_in_line(table)

@@ -153,10 +153,8 @@ def batch_serialise_fwd_and_grad(
     A tensor in `named_inputs_for_grad_graph`, a variable as a rule, stays an input of the gradient loop. A tensor in
     `store_buffers` is loaded from there, and a tensor that the forward loads from a buffer is loaded from there again.
     Any other tensor, such as a stream from the host, the forward stores in a new buffer. The handles of both graphs are
-    given together.
-
-    Raises:
-        BadInput: as `batch_serialise`, the gradient of an output has no load handle, or the graphs share a name.
+    given together. Raises BadInput as `batch_serialise`, or if the gradient of an output has no load handle, or the
+    graphs share a name.
     """
     both = set(_tensors(forward)) & set(_tensors(gradient))
     if both:

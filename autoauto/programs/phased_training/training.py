@@ -18,13 +18,13 @@ from autoauto.programs.phased_training.network import (
     BufferEntry,
     Network,
     PhaseCall,
+    Samples,
     adam,
     backward,
     first_backward,
     forward,
     output,
 )
-from autoauto.programs.samples import Samples
 from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import Array
 from autoauto.targets.host.memory_budget import LimitedResult, run_alone

@@ -43,8 +43,7 @@ def is_intact(path: Path, digest: str) -> bool:
 def uploaded_file(what: str, name: str) -> str:
     """The path of a file that is named by its digest; another name as it is.
 
-    Raises:
-        BadInput: this machine does not have the file, or it is damaged.
+    Raises BadInput if this machine does not have the file, or it is damaged.
     """
     match = UPLOADED.fullmatch(name)
     if match is None:

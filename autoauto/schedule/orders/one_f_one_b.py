@@ -74,11 +74,9 @@ def with_bubble_checks(
 
     On stage s, counted from 0, there are s checks before the warm-up, p - s - 1 before and p - s - 1 after the steady
     phase and s after the cool-down. Each is as long as its unit of the bubble, so they fill (p - 1)(tf + tb) and the
-    ideal diagram is the only one possible; or each takes `check_ticks`. The makespan stays the same.
-
-    Raises:
-        BadInput: another order or one that has checks, stages of unequal times, links that take time, or a check longer
-            than a forward or a backward.
+    ideal diagram is the only one possible; or each takes `check_ticks`. The makespan stays the same. Raises BadInput
+    for another order or one that has checks, stages of unequal times, links that take time, or a check longer than a
+    forward or a backward.
     """
     _require_ideal(schedule, times)
     forward, backward = int(times.forward[0]), int(times.backward[0])

@@ -26,10 +26,8 @@ def check(schedule: Schedule) -> None:
 
     A forward waits for that of the stage before, a backward for that of the stage after or, on the last stage, for the
     forward, a weight gradient for its backward. With slots, an input from another device must have an earlier slot.
-
-    Raises:
-        BadInput: an action is missing, doubled or on a wrong device, or would wait forever; the message says who waits
-            for whom.
+    Raises BadInput if an action is missing, doubled or on a wrong device, or would wait forever; the message says who
+    waits for whom.
     """
     _check_counts(schedule)
     _check_devices(schedule)
