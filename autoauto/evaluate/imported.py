@@ -33,14 +33,9 @@ class ProfiledModel(NamedTuple):
 def profiled_model(
     files: ProfileFiles, model: str | None, precision: Precision, given: ModelInputs = AS_IN_FILE
 ) -> ProfiledModel:
-    """Read the files of a profile.
+    """Read the files of a profile, of the profiled ONNX file or a built-in name; alone where `model` is None.
 
-    Args:
-        model: the ONNX file that was profiled, or a built-in name; None is the profile alone.
-        given: what is said of its inputs.
-
-    Raises:
-        BadInput: a file cannot be read, or is of another model.
+    Raises BadInput if a file cannot be read, or is of another model.
     """
     importer = IMPORTERS.named(files.profile_format, "the format of a profile")
     if model is not None:

@@ -91,7 +91,10 @@ def all_reduce_cycles(
     if not n_rounds:
         return (0,) * len(rings)
     moved_bytes = np.array(n_bytes) * n_rounds / len(rings[0])
-    links = [_cable(cluster, index) for index in range(len(cluster))]
+    links = []  # of each device the slower end of the cable to the one before it; of the first, to the one after it
+    for ends in (max(device, 1) for device in range(len(cluster))):
+        pair = cluster.send_links[ends - 1], cluster.receive_links[ends]
+        links.append(min(pair, key=lambda link: link.bytes_per_s))
     rates = np.array([link.bytes_per_s for link in links])
     idle_cycles = np.array([link.idle_cycles for link in links])
     uses = np.array([_uses(cluster, ring) for ring in rings])
@@ -100,12 +103,6 @@ def all_reduce_cycles(
     seconds = (uses * cable_bytes / rates).max(axis=1)
     waits = n_rounds * ((uses * idle_cycles).max(axis=1) + round_cycles) * np.array(n_messages or [1] * len(rings))
     return tuple(map(int, np.ceil(seconds * cluster.clock_hz) + waits))
-
-
-def _cable(cluster: Cluster, device: int) -> Link:
-    """The slower end of the cable between a device and the one before it; for the first device, the one after it."""
-    ends = max(device, 1)
-    return min(cluster.send_links[ends - 1], cluster.receive_links[ends], key=lambda link: link.bytes_per_s)
 
 
 def _uses(cluster: Cluster, ring: Sequence[int]) -> IntArray:

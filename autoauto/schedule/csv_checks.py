@@ -100,7 +100,27 @@ def read_cells(text: str, file: str) -> CsvActions:
 
     Raises BadInput for not a CSV file, a cell that is no action, a stage on two rows, or an action that comes twice.
     """
-    return _collect(list(_cells(text, file)), file)
+    cells = list(_cells(text, file))
+    operations: list[list[Operation]] = [[] for _ in range(cells[-1].row + 1)] if cells else []
+    cell_of: dict[CsvAction, CsvCell] = {}
+    rows: dict[int, int] = {}
+    full = set()
+    for cell in cells:
+        actions = []
+        for stage, kind, micro_batch in _parts(cell):
+            if rows.setdefault(stage, cell.row) != cell.row:
+                cell.refuse(f"a stage runs on one rank, got stage {stage} in row {rows[stage] + 1}, too")
+            for done in _DOES[kind]:
+                action = CsvAction(stage, done, micro_batch)
+                if action in cell_of:
+                    cell.refuse(f"every action comes once, got it in {cell_of[action]}, too")
+                cell_of[action] = cell
+                actions.append(action)
+            if kind == "B":
+                full.add(CsvAction(stage, "B", micro_batch))
+        if actions:
+            operations[cell.row].append((cell, tuple(actions)))
+    return CsvActions(file, operations, cell_of, rows, frozenset(full))
 
 
 def _cells(text: str, file: str) -> Iterator[CsvCell]:
@@ -129,29 +149,6 @@ def _parts(cell: CsvCell) -> Iterator[tuple[int, str, int]]:
                 f"or as in 2UNSHARD one of {', '.join(_OF_WEIGHTS)}; or (2F1;3B0)OVERLAP_F_B"
             )
         yield int(match[1]), match[2], int(match[3] or -1)
-
-
-def _collect(cells: Sequence[CsvCell], file: str) -> CsvActions:
-    operations: list[list[Operation]] = [[] for _ in range(cells[-1].row + 1)] if cells else []
-    cell_of: dict[CsvAction, CsvCell] = {}
-    rows: dict[int, int] = {}
-    full = set()
-    for cell in cells:
-        actions = []
-        for stage, kind, micro_batch in _parts(cell):
-            if rows.setdefault(stage, cell.row) != cell.row:
-                cell.refuse(f"a stage runs on one rank, got stage {stage} in row {rows[stage] + 1}, too")
-            for done in _DOES[kind]:
-                action = CsvAction(stage, done, micro_batch)
-                if action in cell_of:
-                    cell.refuse(f"every action comes once, got it in {cell_of[action]}, too")
-                cell_of[action] = cell
-                actions.append(action)
-            if kind == "B":
-                full.add(CsvAction(stage, "B", micro_batch))
-        if actions:
-            operations[cell.row].append((cell, tuple(actions)))
-    return CsvActions(file, operations, cell_of, rows, frozenset(full))
 
 
 MAX_STAGES = 2_000
@@ -371,7 +368,9 @@ def read_actions(path: Path) -> CsvActions:
         raise BadInput(f"a schedule must be readable, {path}: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
         raise BadInput(f"a schedule must be a text in UTF-8, {path}: {error.reason}; check the path") from error
-    return _checked(text, str(path))
+    actions = read_cells(text, str(path))
+    check_actions(actions)
+    return actions
 
 
 def schedule_from_csv(text: str, file: str) -> Schedule:
@@ -384,13 +383,9 @@ def schedule_from_csv(text: str, file: str) -> Schedule:
     cell that is no action; a stage on two rows; an action that is missing or comes twice; a backward that is neither
     whole nor split; a message without its partner or out of order; ranks that wait for each other in a circle.
     """
-    return schedule_of(_checked(text, file))
-
-
-def _checked(text: str, file: str) -> CsvActions:
     actions = read_cells(text, file)
     check_actions(actions)
-    return actions
+    return schedule_of(actions)
 
 
 def schedule_of(actions: CsvActions) -> Schedule:

@@ -147,17 +147,12 @@ class WholeModel:
             return (size,)
         large = self._large_batch(self._measure(fewest), smallest, self.setting.device(options).clock_hz)
         if size <= large:
-            if self._can_measure(replace(options, batch_size=large)):
-                return (smallest, large)
-            return (size,)
+            try:
+                self._measure(replace(options, batch_size=large))
+            except OutOfMemory:
+                return (size,)
+            return (smallest, large)
         return self._larger_sizes.of(fewest, lambda: self._sizes_beyond(options, smallest, large))
-
-    def _can_measure(self, options: CompileOptions) -> bool:
-        try:
-            self._measure(options)
-        except OutOfMemory:
-            return False
-        return True
 
     def _sizes_beyond(self, options: CompileOptions, smallest: int, large: int) -> tuple[int, int]:
         """The two batch sizes between which those beyond `large` are on a line: see `BUSY_SHARE`."""

@@ -77,15 +77,10 @@ class Inspection:
 
 
 def inspect_model(model: str, given: ModelInputs, *, runs: bool = True) -> Inspection:
-    """Read a model, at sensible lengths where axes stay open, and ask the runtimes of this machine to run it.
+    """Read a model, by its built-in name or its path, at sensible lengths where axes stay open.
 
-    Args:
-        model: a built-in name, or the path of an ONNX file.
-        given: what is said of its inputs.
-        runs: whether runtimes are asked, which takes seconds.
-
-    Raises:
-        UnreadableModel: there is no such model, or it cannot be read.
+    If it `runs`, the runtimes of this machine are asked to run it, which takes seconds. Raises UnreadableModel if there
+    is no such model, or it cannot be read.
     """
     proto = read_model(find_model(model))
     stored = {tensor.name for tensor in proto.graph.initializer}

@@ -23,6 +23,7 @@ from autoauto.evaluate.modes.training_steps import (
 )
 from autoauto.evaluate.modes.training_table import legal_cuts, stage_tables
 from autoauto.memo import Memo
+from autoauto.plan.pipeline.infeasible import feasible
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
@@ -153,15 +154,8 @@ class TrainingFlow(StageFlow):
         return self._best(last, start, progress)
 
     def _best(self, knobs: Knobs, start: int, progress: Progress | None) -> BoundedPlan:
-        plans: list[BoundedPlan] = []
-        failures: list[Infeasible] = []
-        for stages in stage_tables(self.costs, knobs, progress, start):
-            try:
-                plans.append(best_by_simulated_step(stages, knobs))
-            except Infeasible as failure:
-                failures.append(failure)
-        if not plans:
-            raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+        tables = stage_tables(self.costs, knobs, progress, start)
+        plans = feasible(partial(best_by_simulated_step, stages, knobs) for stages in tables)
         best = min(plans, key=lambda bounded: bounded.cost_cycles)
         # A plan has the cuts of one of the tables, so the smallest bound holds for all plans.
         bound_cycles = min(bounded.bound_cycles for bounded in plans)

@@ -17,6 +17,7 @@ from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
 from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, whole_on_kinds
 from autoauto.memo import Memo
+from autoauto.plan.pipeline.infeasible import feasible
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction
@@ -350,16 +351,7 @@ class Plans:
         else:
             starts_of_ways = placements(cluster, knobs.n_ipu, knobs.replicas)
             attempts = [partial(self._in_line, knobs, starts, plan_on) for starts in starts_of_ways]
-        ways: list[Plan] = []
-        failures: list[Infeasible] = []
-        for attempt in attempts:
-            try:
-                ways.append(attempt())
-            except Infeasible as failure:
-                failures.append(failure)
-        if not ways:
-            raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
-        return ways
+        return feasible(attempts)
 
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
         machine_device = self.costs.setting.devices(knobs).machine_device

@@ -229,8 +229,7 @@ class _StepSearch:
     def try_all(self, plans: IntArray) -> float:
         """Keep the best of some plans, (K, S + 1) cuts, if it is better.
 
-        Returns:
-            The bound of those that are left out, because many were tried in vain; infinite if none is.
+        Returns the bound of those that are left out, because many were tried in vain; infinite if none is.
         """
         if not len(plans):
             return np.inf
@@ -261,8 +260,7 @@ class _StepSearch:
     def bound_edges(self, n_rounds: int = ROUNDS) -> bool:
         """Play the games of all stages and of none, turn by turn; every answer bounds the edges.
 
-        Returns:
-            Whether it is certain that no plan of these edges is better than the best so far.
+        Returns whether it is certain that no plan of these edges is better than the best so far.
         """
         self.edges = [self._edges(s, *ends) for s, ends in enumerate(pairwise(self._thinned(self._positions())))]
         if not self.edges:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -14,6 +15,22 @@ from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import IntArray, format_bytes
+
+Made = TypeVar("Made")
+
+
+def feasible(attempts: Iterable[Callable[[], Made]]) -> list[Made]:
+    """What the attempts make that do not raise Infeasible; if none does, the failure that lacks least is raised."""
+    made: list[Made] = []
+    failures: list[Infeasible] = []
+    for attempt in attempts:
+        try:
+            made.append(attempt())
+        except Infeasible as failure:
+            failures.append(failure)
+    if not made:
+        raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+    return made
 
 
 def why_infeasible(table: CostTable, problem: CutProblem) -> Infeasible:

@@ -91,9 +91,16 @@ def read_pipeline(document: object) -> PipelineGraph:
     _check_unique("pipeline.tensors: every name", [entry.name for entry in pipeline.tensors])
     tensors = dict(defaults)
     for entry in pipeline.tensors:
-        tensor = PipelineTensor(entry.name, entry.kind, entry.is_anchor, tuple(entry.streamed_to))
-        _check_tensor(tensor, defaults)
-        tensors[tensor.name] = tensor
+        name, kind = entry.name, entry.kind
+        if name not in defaults:
+            raise BadInput(f"pipeline.tensors must name what layers read or make, got {name}; mend the name or drop it")
+        if (kind is TensorKind.ACTIVATION) != (defaults[name].kind is TensorKind.ACTIVATION):
+            raise BadInput(
+                f"pipeline.tensors: what a layer makes, and only that, is an activation, got {kind} for {name}"
+            )
+        if entry.is_anchor and kind not in {TensorKind.ACTIVATION, TensorKind.STREAM}:
+            raise BadInput(f"pipeline.tensors: only an activation or a stream can be anchored, got the {kind} {name}")
+        tensors[name] = PipelineTensor(name, kind, entry.is_anchor, tuple(entry.streamed_to))
     return PipelineGraph(layers, tensors, pipeline.forward_only_program)
 
 
@@ -116,16 +123,6 @@ def _layer(entry: _LayerInput, where: str, before: tuple[str, ...]) -> PipelineL
         own = ", ".join(inputs + outputs)
         raise BadInput(f"{where}.gradient_needs must be some of {own}, got {brief(entry.gradient_needs)}")
     return PipelineLayer(entry.name, inputs, outputs, entry.stage, entry.device, needs, entry.recompute)
-
-
-def _check_tensor(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
-    name, kind = tensor.name, tensor.kind
-    if name not in tensors:
-        raise BadInput(f"pipeline.tensors must name what layers read or make, got {name}; mend the name or drop it")
-    if (kind is TensorKind.ACTIVATION) != (tensors[name].kind is TensorKind.ACTIVATION):
-        raise BadInput(f"pipeline.tensors: what a layer makes, and only that, is an activation, got {kind} for {name}")
-    if tensor.is_anchor and kind not in {TensorKind.ACTIVATION, TensorKind.STREAM}:
-        raise BadInput(f"pipeline.tensors: only an activation or a stream can be anchored, got the {kind} {name}")
 
 
 def _check_unique(what: str, names: Iterable[str]) -> None:

@@ -25,8 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.traffic.lengths import MAX_TOKENS
-from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace
+from autoauto.records.costs.traffic.load import BLOCK_TOKENS, MAX_TOKENS, Trace
 from autoauto.records.costs.traffic.requests import Requests, cached_tokens
 from autoauto.records.errors import BadInput
 from autoauto.records.files.csv import decimal_point, named_twice, separator_of
