@@ -88,13 +88,11 @@ def stage_times(
     """The times of stages from the cycles of devices: stage s is on `devices[s]`, all else is given per device.
 
     A device with v stages spends 1/v of its cycles on each. A message between devices d and d + 1 takes `comm[d]`
-    either way; between any two others it goes the way round from the last device to the first, which is the last
-    entry. Messages to the host or within a device take nothing. When all devices exchange at once, an action takes what
-    the slower of its stage's two links does. Without `split_backward` BACKWARD does the weight gradient, too.
-
-    Raises:
-        BadInput: not one number for every device, a negative or huge one, or so many decimals that a cycle would need
-            more than 10**6 ticks to make all of them whole.
+    either way; between any two others it goes the way round from the last device to the first, which is the last entry.
+    Messages to the host or within a device take nothing. When all devices exchange at once, an action takes what the
+    slower of its stage's two links does. Without `split_backward` BACKWARD does the weight gradient, too. Raises
+    BadInput unless there is one number for every device, and for a negative or huge one, or so many decimals that a
+    cycle would need more than 10**6 ticks to make all of them whole.
     """
     n_stages = Counter(devices)
     columns = {"forward": forward, "backward": backward, "weight": weight, "communication": comm}

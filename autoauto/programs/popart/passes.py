@@ -103,7 +103,13 @@ def add_copies(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipelin
                 stages = arrivals.setdefault(name, {})
                 stages[op.device] = min(op.stage, stages.get(op.device, op.stage))
     devices = stage_devices(ops)
-    moved = [_with_arrived(op, arrivals) for op in ops]
+    moved = []
+    for op in ops:
+        inputs = {}  # a dictionary, because an op may read one tensor twice
+        for name in op.inputs:
+            arrived = arrivals.get(name, {}).get(op.device)
+            inputs[name] = name if arrived is None else f"{name}@{arrived}"
+        moved.append(replace(op, inputs=tuple(inputs.values())))
     for name, stages in arrivals.items():
         source = name
         for stage in range(origins[name].stage, max(stages.values())):
@@ -122,14 +128,6 @@ def _origins(ops: Sequence[PipelineOp]) -> dict[str, PipelineOp]:
     for op in ops:
         origins.update(dict.fromkeys(op.outputs, op))
     return origins
-
-
-def _with_arrived(op: PipelineOp, arrivals: dict[str, dict[int, int]]) -> PipelineOp:
-    inputs = {}  # a dictionary, because an op may read one tensor twice
-    for name in op.inputs:
-        stage = arrivals.get(name, {}).get(op.device)
-        inputs[name] = name if stage is None else f"{name}@{stage}"
-    return replace(op, inputs=tuple(inputs.values()))
 
 
 def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:

@@ -319,16 +319,15 @@ def numbered_schedule(
 ) -> Schedule:
     """The schedule whose devices run these jobs: the micro-batches of every job follow each other."""
     n_numbers = Codes(pipeline.n_stages, pipeline.n_micro_batches).n_numbers
-    numbered = tuple(_numbered(np.asarray(program, dtype=np.int64), n_numbers) for program in programs)
-    return Schedule(order, pipeline.devices, pipeline.n_micro_batches, numbered)
-
-
-def _numbered(jobs: IntArray, n_numbers: int) -> IntArray:
-    numbers = np.empty_like(jobs)
-    for job in np.unique(jobs):
-        turns = jobs == job
-        numbers[turns] = np.arange(np.count_nonzero(turns))
-    return jobs * n_numbers + numbers
+    numbered = []
+    for program in programs:
+        jobs = np.asarray(program, dtype=np.int64)
+        numbers = np.empty_like(jobs)
+        for job in np.unique(jobs):
+            turns = jobs == job
+            numbers[turns] = np.arange(np.count_nonzero(turns))
+        numbered.append(jobs * n_numbers + numbers)
+    return Schedule(order, pipeline.devices, pipeline.n_micro_batches, tuple(numbered))
 
 
 def _program(pipeline: ZeroBubbleProblem, priorities: Priorities, device: int) -> IntArray:
