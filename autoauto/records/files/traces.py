@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.traffic.load import BLOCK_TOKENS, MAX_TOKENS, Trace
-from autoauto.records.costs.traffic.requests import Requests, cached_tokens
+from autoauto.records.costs.traffic.load import BLOCK_TOKENS, MAX_TOKENS, Trace, cached_tokens
+from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
 from autoauto.records.files.csv import decimal_point, named_twice, separator_of
 
