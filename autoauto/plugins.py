@@ -94,14 +94,9 @@ class Registry(Mapping[str, Entry], Generic[Entry]):
         return [self[name] for name, each in self._registered.items() if each.distribution == OURS]
 
     def named(self, name: str, what: str) -> Entry:
-        """The value of a name that a user has given.
+        """The value of a name that a user has given; errors say `what` the values are.
 
-        Args:
-            name: the name.
-            what: the values are, in the error's words.
-
-        Raises:
-            BadInput: there is none, or it is left out.
+        Raises BadInput if there is none, or it is left out.
         """
         if name not in self:
             raise BadInput(f"{what} is one of {', '.join(each for each in self.names if each != name)}, got {name!r}")
@@ -157,8 +152,7 @@ def _warn(message: str) -> None:
 def registrations() -> Mapping[str, list[Registration]]:
     """The entry points of every group whose name begins with ours, those of one name each, too.
 
-    Raises:
-        BadInput: ours are not among them, since this package was copied from where it was installed.
+    Raises BadInput if ours are not among them, since this package was copied from where it was installed.
     """
     groups: dict[str, list[Registration]] = {}
     own = _of_checkout()

@@ -16,11 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
-from autoauto.programs.phased_training.network import Network
-from autoauto.programs.phased_training.phase_times import MeasuredRound, PhaseTimes, measure, medians
+from autoauto.programs.phased_training.network import Network, read_samples
 from autoauto.programs.phased_training.training import UpdateLoop
-from autoauto.programs.samples import read_samples
 from autoauto.targets.host.memory_budget import run_alone
+from studies.phase_times import MeasuredRound, PhaseTimes, measure, medians
 
 DIGITS = Path(__file__).parents[1] / "data/samples/digits.csv.gz"
 STEPS = (1, 2, 4, 8, 16, 32, 64)

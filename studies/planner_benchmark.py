@@ -41,8 +41,7 @@ from autoauto.cli.options.values import integers
 from autoauto.estimate.table import cost_table
 from autoauto.plan.pipeline.optimal import anytime, optimal
 from autoauto.plan.pipeline.problem import evaluate
-from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.cost import CostTable, TensorUse
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.hardware import Cluster, Device, Link, Period
 from autoauto.records.plans.plan import BoundedPlan

@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.records.errors import DoesNotFit
@@ -100,7 +99,7 @@ def measured(flow: Flow, knobs: Knobs, partition: Sequence[int]) -> float:
 
 def even(flow: Flow, knobs: Knobs) -> tuple[int, ...]:
     """The legal cuts nearest to equal shares of all compute."""
-    table = pipeline_table(flow.costs, knobs.with_values(recompute=knobs.mode.recompute is True))
+    table = flow.costs.pipeline_table(knobs.with_values(recompute=knobs.mode.recompute is True))
     cuts, prefix = np.flatnonzero(table.cut_allowed), table.compute_prefix_cycles
     shares = np.arange(1, knobs.n_ipu) * (prefix[-1] / knobs.n_ipu)
     inner = {int(cuts[abs(prefix[cuts] - share).argmin()]) for share in shares} - {0, table.n_layers}

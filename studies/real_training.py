@@ -47,7 +47,7 @@ from autoauto.evaluate.open import load_flow
 from autoauto.exporters.registry import write_artifact
 from autoauto.records.schedule import ActionKind, Order, Schedule
 from autoauto.records.units import Array
-from autoauto.schedule.read_csv import read_schedule_csv
+from autoauto.schedule.csv_checks import read_schedule_csv
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 from autoauto.space.knobs import Knobs

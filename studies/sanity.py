@@ -28,8 +28,8 @@ from itertools import product
 import numpy as np
 
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.modes.training_table import default_orders
 from autoauto.evaluate.open import load_flow
-from autoauto.evaluate.training_orders import default_orders
 from autoauto.graph.load import load_graph
 from autoauto.records.costs.profile import Optimizer, OptimizerState
 from autoauto.records.errors import AutoautoError, DoesNotFit

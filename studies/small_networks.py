@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from autoauto.programs.samples import read_samples
+from autoauto.programs.phased_training.network import read_samples
 
 
 class Residual(nn.Module):

@@ -25,7 +25,7 @@ import numpy as np
 
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
-from autoauto.evaluate.pipelines.even_cuts import block_cuts
+from autoauto.evaluate.pipelines.plans import block_cuts
 from autoauto.graph.load import load_graph
 from autoauto.records.costs.profile import Optimizer, OptimizerState
 from autoauto.records.errors import AutoautoError, BadInput, DoesNotFit

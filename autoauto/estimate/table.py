@@ -36,8 +36,7 @@ from autoauto.estimate.distinct import distinct_layers, prefix_cycles
 from autoauto.estimate.memory import is_training, memory_limit_bytes, range_memory, stash_entries
 from autoauto.estimate.sums import cut_allowed
 from autoauto.records.costs.correction import MOVED_BYTES_PER_CYCLE, Correction, RangeFeature
-from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.exchange import Exchange, TensorUse
+from autoauto.records.costs.cost import CostTable, Exchange, TensorUse
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.hardware import Cluster, Link, Period
 from autoauto.records.plans.plan import Stage

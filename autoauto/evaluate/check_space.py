@@ -19,9 +19,8 @@ from autoauto.targets.gpu.session import PREFILL_KIND, PREFILL_WORKERS, PrefillP
 def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     """A space with the sessions of the target, which has no configurations that cannot be evaluated.
 
-    Raises:
-        BadInput: more devices than the cluster has, a knob that the target does not have, a session that the devices
-            cannot run, or a batch size that the model cannot run at.
+    Raises BadInput for more devices than the cluster has, a knob that the target does not have, a session that the
+    devices cannot run, or a batch size that the model cannot run at.
     """
     cluster, traits = setting.cluster, setting.traits
     space = space.on_target(cluster.target, traits.sessions, traits.space)
@@ -72,11 +71,7 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
 
 
 def _with_in_flight(space: SearchSpace, n: int) -> SearchSpace:
-    """The space with the batch sizes with which n samples are in flight, or as many below as divide evenly.
-
-    Raises:
-        BadInput: there are fewer than stages in every configuration.
-    """
+    """The space with the batch sizes with which n samples are in flight, or as many below as divide evenly."""
     each = "n_ipu * replicas"
     bound = Constraint(f"batch_size * {each} <= {n} and (batch_size + 1) * {each} > {n}")
     if bound in space.constraints:
@@ -87,12 +82,17 @@ def _with_in_flight(space: SearchSpace, n: int) -> SearchSpace:
     return space.with_values(batch_size=tuple(sorted(sizes)), constraints=(*space.constraints, bound))
 
 
-def _check_pools(space: SearchSpace, cluster: Cluster) -> None:
-    """Refuse knobs of prefill workers where there are none, and those on GPUs of a kind that there is not.
+def _check_hardware(space: SearchSpace, cluster: Cluster) -> None:
+    """Refuse a value of a knob of sessions that the devices cannot run."""
+    for kind in space.sessions:
+        for knob in kind.knobs:
+            for value in space[knob.name]:
+                if value is not None:
+                    kind(**{knob.field: value}).hardware(cluster)
 
-    Raises:
-        BadInput: there is one.
-    """
+
+def _check_pools(space: SearchSpace, cluster: Cluster) -> None:
+    """Refuse knobs of prefill workers where there are none, and those on GPUs of a kind that there is not."""
     of_workers = [knob for knob in PrefillPool.knobs if space[knob.name] != (knob.default,)]
     if of_workers and not any(space[PREFILL_WORKERS.name]):
         raise BadInput(
@@ -105,16 +105,3 @@ def _check_pools(space: SearchSpace, cluster: Cluster) -> None:
             f"{PREFILL_KIND.option} counts the kinds of GPUs of {cluster.name}, which has {n_kinds}, got {most}; "
             "try fewer"
         )
-
-
-def _check_hardware(space: SearchSpace, cluster: Cluster) -> None:
-    """Refuse a value of a knob of sessions that the devices cannot run.
-
-    Raises:
-        BadInput: there is one.
-    """
-    for kind in space.sessions:
-        for knob in kind.knobs:
-            for value in space[knob.name]:
-                if value is not None:
-                    kind(**{knob.field: value}).hardware(cluster)

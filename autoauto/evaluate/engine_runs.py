@@ -41,8 +41,7 @@ class EngineRun:
 
     Attributes:
         modelled: its trial, with the plan.
-        engine: that serves it.
-        model: its name there.
+        model: its name for the engine.
         starts: of its replicas.
         n_clients: requests in flight over all replicas.
     """
@@ -102,11 +101,7 @@ class EngineRuns:
         self._target = flow.target
 
     def run_of(self, knobs: Knobs) -> EngineRun:
-        """How a configuration is started.
-
-        Raises:
-            BadInput: it cannot be, here.
-        """
+        """How a configuration is started. Raises BadInput if it cannot be, here."""
         modelled = self._flow.evaluate(knobs)
         if not modelled.runs:
             raise BadInput(modelled.reason)
@@ -128,14 +123,9 @@ class EngineRuns:
             raise BadInput(f"{self.where} starts engines on {n_machines} of {n} machines; try --launch ssh:HOST1,HOST2")
 
     def measure(self, run: EngineRun, seed: int) -> TokenMeasurement:
-        """Start a configuration, measure it, and end it.
+        """Start a configuration, measure it, and end it; a `seed` of prompts that a server that goes on has not had.
 
-        Args:
-            run: of it.
-            seed: of prompts, so that a server that goes on has not had them.
-
-        Raises:
-            EngineFault: it does not come up, dies, or answers wrongly.
+        Raises EngineFault if it does not come up, dies, or answers wrongly.
         """
         for number in range(_N_STARTS):
             try:
@@ -147,11 +137,6 @@ class EngineRuns:
         raise AssertionError  # the last start returns or raises
 
     def _measured(self, run: EngineRun, engines: RunningEngines, seed: int) -> TokenMeasurement:
-        """What the load measured.
-
-        Raises:
-            EngineFault: an engine dies, refuses requests, or answers wrongly.
-        """
         requests = requests_of(run.modelled.knobs)
         n_cached = round(self._target.cached_share * requests.input_tokens)
         load = TokenLoad(

@@ -66,8 +66,7 @@ def export(
 def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
 
-    Raises:
-        BadInput: the plan is one of phases, of another model, or for more devices.
+    Raises BadInput if the plan is one of phases, of another model, or for more devices.
     """
     plan = trial.plan
     if not isinstance(plan, Plan):
@@ -100,7 +99,6 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
 
 
 def _source(flow: Flow, model: str) -> ModelFile:
-    """The source of the model."""
     if isinstance(flow.target, ServesDecoder):
         from autoauto.targets.gpu.target import GpuTarget  # of extra gpu
 

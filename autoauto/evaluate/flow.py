@@ -9,12 +9,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from autoauto.evaluate import check_space
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts, LayerwiseCosts
 from autoauto.evaluate.modes.inference import InferenceFlow
 from autoauto.evaluate.modes.mode import ModeFlow, StageFlow, StepBounds
 from autoauto.evaluate.modes.training import TrainingFlow
-from autoauto.evaluate.pipelines.measure import Measurements
 from autoauto.evaluate.pipelines.pipeline_flow import PipelineFlow
 from autoauto.evaluate.pipelines.plans import Plans
 from autoauto.evaluate.setting import Setting
@@ -54,10 +52,8 @@ class Flow:
                   serving ──▶ ways ──▶ costs ──▶
 
     `expect` ends with the schedule of the estimated plan; `evaluate` also measures. Each part refers to those right of
-    it only, so that a flow, and the processes of its target, end with its last use.
-
-    Attributes:
-        setting: what all configurations have in common.
+    it only, so that a flow, and the processes of its target, end with its last use. The `setting` is what all
+    configurations have in common.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -65,11 +61,7 @@ class Flow:
 
     @cached_property
     def costs(self) -> LayerwiseCosts:
-        """The costs of ranges of layers, for all configurations.
-
-        Raises:
-            BadInput: the target compiles none.
-        """
+        """The costs of ranges of layers, for all configurations. Raises BadInput if the target compiles none."""
         return _costs_of(self.setting)
 
     @cached_property
@@ -89,14 +81,13 @@ class Flow:
     @cached_property
     def pipelines(self) -> PipelineFlow:
         """The mode of pipelines; raises as `costs`."""
-        return PipelineFlow(self.plans, self._measurements)
+        return PipelineFlow(self.plans)
 
     @cached_property
     def serving(self) -> ServingFlow | LiveFlow:
         """What engines give that serve a decoder: modelled, or measured where the target runs servers.
 
-        Raises:
-            BadInput: the target serves none.
+        Raises BadInput if the target serves none.
         """
         if isinstance(self.target, RunsServers):
             from autoauto.evaluate.serving.live.flow import LiveFlow  # of extra llamacpp
@@ -106,10 +97,6 @@ class Flow:
         from autoauto.evaluate.serving.flow import ServingFlow  # of extra gpu
 
         return ServingFlow(self.setting)
-
-    @cached_property
-    def _measurements(self) -> Measurements:
-        return Measurements(self.plans)
 
     def with_setting(self, **changes: Any) -> Flow:
         """Another flow, with fields of the setting changed."""
@@ -148,12 +135,8 @@ class Flow:
         return self.costs.profile(options, progress)
 
     def table(self, knobs: Knobs) -> CostTable:
-        """The estimated cost of every range of layers on each device of the first pipeline.
-
-        Raises:
-            BadInput: the cluster has several kinds of devices, in any order.
-        """
-        return pipeline_table(self.costs, knobs)
+        """The estimated cost of every range of layers on each device of the first pipeline; raises as its costs."""
+        return self.costs.pipeline_table(knobs)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan by estimated costs, and those of replicas whose devices or links differ."""
@@ -237,27 +220,27 @@ class Flow:
         """
         if isinstance(self.target, Races):
             known = [trial.result.ends for trial in trials or () if trial.fits]
-            self._measurements.race(None if trials is None else filter(None, known))
+            self.pipelines.race(None if trials is None else filter(None, known))
 
     def continue_from(self, trials: Sequence[Trial]) -> None:
         """Compare what is measured from now on with these trials, of earlier searches of the study."""
         self._first_mode.continue_from(trials)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
-        """See `Measurements.plan`."""
-        return self._measurements.plan(knobs)
+        """See `PipelineFlow.plan_to_measure`."""
+        return self.pipelines.plan_to_measure(knobs)
 
     def even_samples_per_s(self, knobs: Knobs) -> float:
-        """See `Measurements.even_samples_per_s`; 0 in modes other than training."""
-        return self._measurements.even_samples_per_s(knobs) if knobs.training else 0.0
+        """See `PipelineFlow.even_samples_per_s`; 0 in modes other than training."""
+        return self.pipelines.even_samples_per_s(knobs) if knobs.training else 0.0
 
     def measure(self, knobs: Knobs, plan: Plan) -> Run:
-        """See `Measurements.run`."""
-        return self._measurements.run(knobs, plan)
+        """See `PipelineFlow.run`."""
+        return self.pipelines.run(knobs, plan)
 
     def measure_again(self, knobs: Knobs, plan: Plan) -> None:
-        """See `Measurements.again`."""
-        self._measurements.again(knobs, plan)
+        """See `PipelineFlow.measure_again`."""
+        self.pipelines.measure_again(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of a plan, simulated in their order; in training the whole step, of the slowest replica."""
@@ -273,7 +256,7 @@ class Flow:
 
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
-        return self._measurements.samples_per_s(knobs, run)
+        return self.pipelines.measured_samples_per_s(knobs, run)
 
     def fingerprint(self) -> Mapping[str, str]:
         """See `Setting.fingerprint`."""
@@ -284,7 +267,6 @@ class Flow:
 
     @property
     def _first_mode(self) -> ModeFlow:
-        """The mode in which the target runs a model where no option says another."""
         return _MODES[self.setting.modes[0]](self)
 
 
@@ -298,7 +280,6 @@ _MODES: Mapping[type[Mode], Callable[[Flow], ModeFlow]] = {
 
 
 def _costs_of(setting: Setting) -> LayerwiseCosts:
-    """The costs as the target wants them: by layers, or by the whole model first."""
     if setting.begins_whole:
         from autoauto.evaluate.costs.whole_first import WholeFirstCosts  # of targets on which measuring takes time
 

@@ -33,16 +33,9 @@ class ProfiledModel(NamedTuple):
 def profiled_model(
     files: ProfileFiles, model: str | None, precision: Precision, given: ModelInputs = AS_IN_FILE
 ) -> ProfiledModel:
-    """Read the files of a profile.
+    """Read the files of a profile, of the profiled ONNX file or a built-in name; alone where `model` is None.
 
-    Args:
-        files: of the profile.
-        model: the ONNX file that was profiled, or a built-in name; None is the profile alone.
-        precision: of the file.
-        given: what is said of its inputs.
-
-    Raises:
-        BadInput: a file cannot be read, or is of another model.
+    Raises BadInput if a file cannot be read, or is of another model.
     """
     importer = IMPORTERS.named(files.profile_format, "the format of a profile")
     if model is not None:
@@ -61,11 +54,7 @@ def profiled_devices(files: ProfileFiles) -> Cluster | None:
 
 
 def like_devices(name: str, n_devices: int, memory_bytes: float, link: Link) -> Cluster:
-    """A line of equal devices; the host's links are like those between them.
-
-    Raises:
-        BadInput: they are too many.
-    """
+    """A line of equal devices; the host's links are like those between them. Raises BadInput if they are too many."""
     if n_devices > MAX_DEVICES:
         raise BadInput(f"a cluster has at most {MAX_DEVICES} devices, got {n_devices}; try fewer")
     device = Device(name, CLOCK_HZ, memory_bytes, n_tiles=1, tile_memory_bytes=int(memory_bytes))
@@ -76,11 +65,7 @@ def like_devices(name: str, n_devices: int, memory_bytes: float, link: Link) -> 
 def _joined(
     files: ProfileFiles, importer: Importer, model: str, precision: Precision, given: ModelInputs
 ) -> ProfiledModel:
-    """The layers of a model with the times of the profile.
-
-    Raises:
-        BadInput: the format has layers of its own.
-    """
+    """The layers of a model with the times of the profile."""
     from autoauto.graph.onnx_file import read_model
 
     join = importer.join
@@ -120,7 +105,6 @@ def _target(read: Iterable[tuple[str | None, RecordedProfile]]) -> ProfileTarget
 
 
 def _joined_sizes(kind: str | None, profiles: Sequence[RecordedProfile]) -> RecordedProfile:
-    """Join the profiles of one kind, each of other batch sizes."""
     layers: dict[int, Layers] = {}
     for profile in profiles:
         for size, each in profile.layers_at.items():

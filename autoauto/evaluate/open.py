@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from autoauto.evaluate.costs.graphs import stored_graph
+from autoauto.evaluate.costs.forecasts import stored_graph
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.setting import Setting
 from autoauto.graph.decoders.gguf import graph_of_file, is_gguf, read_gguf
@@ -40,7 +40,7 @@ from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
 from autoauto.targets.target import NamedTarget, OptionValues, Request
 
 if TYPE_CHECKING:
-    from autoauto.targets.gpu.target import GpuTarget
+    pass
 
 GGUF_RUNTIME = "llamacpp"
 Word = TypeVar("Word", bound=StrEnum)
@@ -123,8 +123,7 @@ def named(
 ) -> tuple[Problem, Objects]:
     """The names and paths among what a caller gives, and the objects in place of the others.
 
-    Raises:
-        BadInput: there is no such target.
+    Raises BadInput if there is no such target.
     """
     own_target: Target | None = None
     if target is not None and not isinstance(target, str) and hasattr(target, "compile"):
@@ -145,27 +144,27 @@ def named(
 
 
 def open_problem(problem: Problem, storage: str | None = None, objects: Objects = NO_OBJECTS) -> Flow:
-    """The model of a problem on its cluster.
-
-    Args:
-        problem: by names, files and options.
-        storage: as in `load_flow`.
-        objects: what Python gives in place of names.
-
-    Raises:
-        BadInput: no such model, cluster or target, one that cannot be read, a cluster or an option of another target,
-            or a model without blocks where stages are to begin at them.
-    """
+    """The model of a problem on its cluster; `objects` stand in place of names; raises as `load_flow`."""
     if problem.profile is not None:
         return _open_profile(problem, problem.profile)
     title = upload_title(problem.model)
     problem = with_uploads(problem)
     entry = None if objects.target is not None else target_named(problem.target)
-    period, options = _period(problem, entry), _options(problem, entry)
+    period = _period(problem, entry)
+    if entry is not None:
+        options = entry.read_options(problem.options)
+    elif problem.options:
+        raise BadInput(f"options are for a target by name, got {', '.join(problem.options)}; give them to your target")
+    else:
+        options = {}
     cluster = problem.cluster if objects.cluster is None else objects.cluster
     devices = _devices(cluster, entry, options).with_headroom(problem.headroom)
     _check_no_speeds(devices)
-    precision = _precision(problem, entry, devices)
+    # The format of weights and activations is by default that of the target which the devices are for.
+    owner = TARGETS.get(devices.target)
+    default = Precision.FP16 if owner is None else owner.default_precision
+    known_precisions = None if entry is None else entry.precisions
+    precision = _word("precision", Precision, problem.precision or default, known_precisions)
     cache = cache_for(storage)
     # The model: a decoder of a GGUF file or of a config, else layers of a graph.
     decoder: Decoder | None = None
@@ -186,7 +185,12 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
             source = partial(_source, problem)
         target, devices = entry.opened(Request(graph, source, devices, precision, options, decoder, file))
     if isinstance(target, ServesDecoder) and file is None:
-        target = _with_measured_rows(target, options)
+        from autoauto.evaluate.serving.measured import with_measured_rows  # of extra gpu
+        from autoauto.targets.gpu.target import GpuTarget
+
+        assert isinstance(target, GpuTarget)
+        path = options.get("measured")
+        target = with_measured_rows(target, None if path is None else Path(path), decoder_of)
         # Percentiles over requests need arrivals: random ones, where none are given.
         if any(PERCENTILES.intersection(constraint.names) for constraint in problem.constraints):
             target = target.with_arrivals()
@@ -207,26 +211,8 @@ def open_problem(problem: Problem, storage: str | None = None, objects: Objects 
     )
 
 
-def _with_measured_rows(target: Target, options: OptionValues) -> GpuTarget:
-    """The target with the factors of rows that somebody measured.
-
-    Raises:
-        BadInput: the rows cannot be read, or none is of the decoder.
-    """
-    from autoauto.evaluate.serving.measured import with_measured_rows  # of extra gpu
-    from autoauto.targets.gpu.target import GpuTarget
-
-    assert isinstance(target, GpuTarget)
-    path = options.get("measured")
-    return with_measured_rows(target, None if path is None else Path(path), decoder_of)
-
-
 def with_uploads(problem: Problem) -> Problem:
-    """A problem with the paths of its uploaded files on this machine.
-
-    Raises:
-        BadInput: this machine does not have one.
-    """
+    """A problem with the paths of its uploaded files on this machine. Raises BadInput if it does not have one."""
     return with_files(problem, {what: uploaded_file(what, name) for what, name in files_of(problem).items()})
 
 
@@ -263,11 +249,7 @@ def _open_profile(problem: Problem, profile: ProfileFiles) -> Flow:
 
 
 def _period(problem: Problem, entry: NamedTarget | None) -> Period | None:
-    """What devices do at the same time; None is what those of the target do.
-
-    Raises:
-        BadInput: there is no such period, or devices of the target do something else.
-    """
+    """What devices do at the same time; None is what those of the target do."""
     given = problem.planning.period
     if given is None:
         return None
@@ -277,33 +259,8 @@ def _period(problem: Problem, entry: NamedTarget | None) -> Period | None:
     return period
 
 
-def _options(problem: Problem, entry: NamedTarget | None) -> OptionValues:
-    """The options of a target by name, all of them.
-
-    Raises:
-        BadInput: a target of one's own, which has its options, is to get some.
-    """
-    if entry is not None:
-        return entry.read_options(problem.options)
-    if problem.options:
-        raise BadInput(f"options are for a target by name, got {', '.join(problem.options)}; give them to your target")
-    return {}
-
-
-def _precision(problem: Problem, entry: NamedTarget | None, devices: Cluster) -> Precision:
-    """The format of weights and activations, by default that of the target which the devices are for."""
-    owner = TARGETS.get(devices.target)
-    default = Precision.FP16 if owner is None else owner.default_precision
-    known = None if entry is None else entry.precisions
-    return _word("precision", Precision, problem.precision or default, known)
-
-
 def _decoder(problem: Problem, objects: Objects) -> Decoder:
-    """The decoder of a folder with its config, or of a name.
-
-    Raises:
-        BadInput: it cannot be read, or a graph or an ONNX model is given.
-    """
+    """The decoder of a folder with its config, or of a name."""
     if objects.model is not None or problem.model is None or problem.model_inputs != AS_IN_FILE:
         raise BadInput(
             f"--target {problem.target} serves a decoder, whose inputs are tokens; give the folder of its config.json, "
@@ -313,11 +270,7 @@ def _decoder(problem: Problem, objects: Objects) -> Decoder:
 
 
 def _decoder_file(problem: Problem, objects: Objects, entry: NamedTarget | None) -> DecoderFile | None:
-    """The decoder of a GGUF file; None where the model is none.
-
-    Raises:
-        BadInput: it cannot be read, or the target has no engine for it.
-    """
+    """The decoder of a GGUF file; None where the model is none."""
     if objects.model is not None or not is_gguf(problem.model):
         return None
     if entry is None or not any(kind.runtime == GGUF_RUNTIME for kind in entry.sessions):
@@ -334,11 +287,6 @@ def _source(problem: Problem) -> Source:
 
 
 def _graph(problem: Problem, objects: Objects, cache: ProfileCache) -> LayerGraph:
-    """The layers of the model.
-
-    Raises:
-        BadInput: it cannot be read, or something is said of the inputs of a graph.
-    """
     if objects.model is None:
         return stored_graph(problem.model or DEFAULT_MODEL, problem.model_inputs, cache)
     if not isinstance(objects.model, LayerGraph):
@@ -351,10 +299,8 @@ def _graph(problem: Problem, objects: Objects, cache: ProfileCache) -> LayerGrap
 def read_cluster(name: str | Path, known_targets: Collection[str] = ()) -> Cluster:
     """A built-in cluster, "host" for this machine, a TOML file, or an IPUClusterInfo in a .json file [auto-pipeline].
 
-    Where `known_targets` are given, a TOML file is for one of them, or for a profile.
-
-    Raises:
-        BadInput: no such cluster, or one that cannot be read.
+    Where `known_targets` are given, a TOML file is for one of them, or for a profile. Raises BadInput if there is no
+    such cluster, or it cannot be read.
     """
     for entry in TARGETS.values():
         if name == entry.default_cluster:
@@ -368,11 +314,7 @@ def read_cluster(name: str | Path, known_targets: Collection[str] = ()) -> Clust
 
 
 def _check_no_speeds(cluster: Cluster) -> None:
-    """Refuse speeds of kinds where each kind is compiled or measured by itself.
-
-    Raises:
-        BadInput: a kind has a speed.
-    """
+    """Refuse speeds of kinds where each kind is compiled or measured by itself."""
     if given := [kind.device.name for kind in cluster.kinds if kind.speed is not None]:
         raise BadInput(
             f"a speed is for --profile FILE, whose times it divides, {cluster.name} has one of {', '.join(given)} and "
@@ -390,11 +332,7 @@ def _word(name: str, kind: type[Word], given: str, known: Iterable[Word] | None 
 def _devices(
     cluster: str | Path | Mapping[str, object] | Cluster | None, entry: NamedTarget | None, options: OptionValues
 ) -> Cluster:
-    """The cluster that was given, or the default of the target.
-
-    Raises:
-        BadInput: no such cluster, one that cannot be read, or one of another target.
-    """
+    """The cluster that was given, or the default of the target."""
     if entry is None and cluster is None:
         raise BadInput("a target of your own needs a cluster of its devices, got none; give `cluster`")
     if entry is not None and cluster in (None, entry.default_cluster):

@@ -39,11 +39,9 @@ class Setting:
     """A model, its devices, and how its configurations are estimated.
 
     Attributes:
-        graph: the model.
         cluster: all devices; a configuration uses the first `n_ipu` of them, or where they are of several kinds
             (`Cluster.kinds`), those that suit it.
-        target: prices or runs the model.
-        precision: format of weights and activations.
+        precision: of weights and activations.
         planning_proportion: share of a device's memory that the predicted bytes of a stage may fill. None means
             1 / `Correction.memory_interval.high`: the upper end of the prediction interval may fill all memory. Plain
             sums have no interval; for them None means 0.85 [auto-pipeline].
@@ -90,11 +88,7 @@ class Setting:
             )
 
     def _check_constraint(self, constraint: Constraint) -> None:
-        """Refuse a condition on results that configurations do not have here.
-
-        Raises:
-            BadInput: it has a name of another mode, of simulated arrivals, or of what a file does not say of devices.
-        """
+        """Refuse a condition on results that configurations do not have here."""
         foreign = NAMES_OF_GENERATION.intersection(constraint.names)
         if foreign and Generation not in self.modes:
             raise BadInput(f"{min(foreign)} is of text that is generated, got {constraint.text!r}; try --target gpu")
@@ -131,11 +125,7 @@ class Setting:
 
     @property
     def compiler(self) -> CompilingTarget:
-        """The target, which compiles ranges of layers.
-
-        Raises:
-            BadInput: it does not.
-        """
+        """The target, which compiles ranges of layers. Raises BadInput if it does not."""
         if isinstance(self.target, ServesDecoder):
             raise BadInput(
                 f"--target {self.cluster.target} knows times of kernels and compiles nothing; try search, predict or "
@@ -233,11 +223,7 @@ class Setting:
             )
 
     def check_one_kind(self, what: str) -> None:
-        """Refuse what needs devices of one kind.
-
-        Raises:
-            BadInput: the cluster has several kinds of devices, in any order.
-        """
+        """Refuse with BadInput what needs devices of one kind where there are several, in any order."""
         if self.cluster.kinds:
             names = ", ".join(kind.device.name for kind in self.cluster.kinds)
             raise BadInput(
@@ -246,11 +232,7 @@ class Setting:
             )
 
     def check_phases_may_begin_anywhere(self) -> None:
-        """Refuse phases where stages begin at blocks.
-
-        Raises:
-            BadInput: they do.
-        """
+        """Refuse phases, with BadInput, where stages begin at blocks."""
         if self.cut_at is CutAt.BLOCKS:
             raise BadInput("phases begin at any layer, got --cut-at blocks; leave it out")
 
@@ -282,10 +264,8 @@ def trial_on(
 ) -> Trial:
     """The trial of a configuration that runs, with what its devices cost and with all constraints of a setting.
 
-    Args:
-        setting: has the devices.
-        knobs, estimate, measured, origin, timeline: as in `Trial`.
-        result: its numbers, but those that follow from its plans, its devices and the timeline of a step.
+    Other arguments are as in `Trial`; `result` has its numbers, but those that follow from its plans, its devices and
+    the timeline of a step.
     """
     return measured_trial(
         knobs,

@@ -8,7 +8,7 @@ from pathlib import Path
 from autoauto.exporters.exporter import Check, Deployment, Exporter
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import CHECK, WEIGHT, ActionKind, Schedule
-from autoauto.schedule.read_csv import read_schedule_csv
+from autoauto.schedule.csv_checks import read_schedule_csv
 
 FILE = "schedule.csv"
 

@@ -25,7 +25,7 @@ from autoauto.load.arrivals import closed_loop, open_loop
 from autoauto.load.openai import OpenAiEndpoint, StreamedAnswer, served_model
 from autoauto.load.prompts import TextPrompts, token_prompt
 from autoauto.load.tokens import ServerLoad, TokenLoad, TokenMeasurement
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.errors import MeasurementsFailed
 from autoauto.records.units import Array
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from autoauto.engines.metrics import ServerState
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.errors import BadInput
 
 

@@ -1,26 +1,174 @@
 """Phases of one device with the fewest cycles, `phased`: the exact optimum [popxl-phased].
 
-Where layers are cut is decided in `phased_cuts.py`. From cuts to a `PhasedPlan`, `phased_plan`: phases share programs,
+`best_cuts` decides where layers are cut, and `phased_plan` leads from cuts to a `PhasedPlan`: phases share programs,
 and buffer rows connect them [popxl-phased].
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from autoauto.plan.phased_costs import PassCosts, PhaseCandidates, PhaseCosts, prepare_phases, single_candidate
-from autoauto.plan.phased_cuts import best_cuts, each_fits_alone, minimum_excess_cuts
+import numpy as np
+
+from autoauto.plan.phased_costs import (
+    PassCosts,
+    PhaseCandidates,
+    PhaseCosts,
+    all_cuts,
+    phase_candidates,
+    prepare_phases,
+    single_candidate,
+    single_layers,
+)
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.phased import BufferLayout, BufferRow, Phase, PhasedOptions, PhasedPlan, PhaseKind
-from autoauto.records.units import format_bytes
+from autoauto.records.units import FloatArray, IntArray, format_bytes
+
+_NEVER = 2**62  # for stops that no sequence of phases reaches: more cycles or bytes than any can have
+
+
+def best_cuts(costs: PhaseCosts, counts: Sequence[int]) -> list[list[int]] | None:
+    """The cheapest sequence of phases that fit, as cuts between layers; None when there is none.
+
+    There is one for every number of replicas, which decides what fits for none of them. Few cuts are worth a look:
+    those where little is stored and loaded give a plan, whose cost bounds that of the best, and only cuts are left
+    through which plans may cost less (`cuts_within`).
+    """
+    earliest = costs.earliest_starts()
+    if not each_fits_alone(earliest):
+        return None
+    first = shortest_paths(costs, counts, cheapest_cuts(costs))
+    return shortest_paths(costs, counts, cuts_within(costs, counts, first.cycles, earliest)).cuts
+
+
+def each_fits_alone(earliest: Sequence[int]) -> bool:
+    """Whether every layer fits a phase of its own, buffers left out; `earliest` as `PhaseCosts.earliest_starts`."""
+    return all(start < stop for stop, start in enumerate(earliest) if stop)
+
+
+class ShortestPaths(NamedTuple):
+    """Sequences of phases, one for every number of replicas.
+
+    Attributes:
+        cycles: of each; `_NEVER` where no sequence fits.
+        cuts: between layers; None where no sequence fits.
+    """
+
+    cycles: list[int]
+    cuts: list[list[int]] | None
+
+
+def shortest_paths(costs: PhaseCosts, counts: Sequence[int], cuts: IntArray) -> ShortestPaths:
+    """The cheapest sequence of phases between some cuts, a shortest path over them with a phase as an edge:
+
+        cost(stop) = min over start of  cost(start) + phase(start, stop)
+
+        0 -----------> 2 ------> 3 --> ... --> n        every stop is reached from the starts whose phase fits
+        0 ----> 1 -------------> 3
+    """  # fmt: skip
+    cheapest, previous = _initial_values(costs, len(counts))
+    for candidates in phase_candidates(costs.table, costs.compute_limit_bytes, cuts):
+        fits = costs.excess_bytes(candidates) <= 0
+        fitting = PhaseCandidates(*(column[fits] for column in candidates))
+        if len(fitting.starts):
+            for stop, starts, cycles in _by_stop(fitting, costs.total_cycles(fitting, counts)):
+                _keep_minimum(cheapest, previous, stop, starts, cheapest[:, starts] + cycles)
+    cycles = cheapest[:, -1].tolist()
+    return ShortestPaths(cycles, list(map(_trace_back, previous)) if cycles[0] < _NEVER else None)
+
+
+def cheapest_cuts(costs: PhaseCosts) -> IntArray:
+    """The cuts at which least is stored and loaded, about one in eight, and both ends."""
+    loads, stores = costs.min_transfer_cycles()
+    cycles = (loads + stores)[1:-1]
+    if not len(cycles):
+        return all_cuts(costs.table)
+    inner = 1 + np.flatnonzero(cycles <= np.partition(cycles, len(cycles) // 8)[len(cycles) // 8])
+    return np.concatenate(([0], inner, [costs.table.n_layers]))
+
+
+def cuts_within(
+    costs: PhaseCosts, counts: Sequence[int], most_cycles: Sequence[int], earliest: Sequence[int]
+) -> IntArray:
+    """The cuts through which a plan may cost no more than `most_cycles`, for one of the numbers of replicas.
+
+    A plan computes all layers and loads all variables. Beside that it loads and stores at its cuts, at least what the
+    cheapest sequences of ranges do that lead from the first layer to the cut and from there to the last:
+
+        0 -----> . -----> cut ----> . ----> n          every range from its earliest start or a later one
+    """
+    before, after = _transfer_cycles_to(costs, earliest)
+    variables = [costs.min_variable_cycles(n) for n in counts]
+    allowed = max(most - fewest for most, fewest in zip(most_cycles, variables, strict=True))
+    return np.flatnonzero(before + after + costs.min_compute_cycles() <= allowed)
+
+
+def _transfer_cycles_to(costs: PhaseCosts, earliest: Sequence[int]) -> tuple[FloatArray, FloatArray]:
+    """By cut, (n + 1,): cycles to load and store on the cheapest way to it from the first layer, and on to the last."""
+    loads, stores = costs.min_transfer_cycles()
+    n = costs.table.n_layers
+    before, after = np.zeros(n + 1), np.full(n + 1, np.inf)
+    after[n] = 0.0
+    for stop in range(1, n + 1):
+        start = earliest[stop]
+        before[stop] = stores[stop] + (before[start:stop] + loads[start:stop]).min()
+    for stop in range(n, 0, -1):
+        start = earliest[stop]
+        after[start:stop] = np.minimum(after[start:stop], loads[start:stop] + stores[stop] + after[stop])
+    return before, after
+
+
+def minimum_excess_cuts(costs: PhaseCosts) -> list[int]:
+    """The cuts that minimise the largest excess of a phase: the recursion of `best_cuts` with a maximum for the sum.
+
+    The minimum is at most the largest excess with a phase for every layer, so larger ranges need not be looked at.
+    """
+    allowance = max(int(costs.excess_bytes(singles).max()) for singles in single_layers(costs.table))
+    largest_excess, previous = _initial_values(costs, 1)
+    largest_excess[:, 0] = -_NEVER
+    limit_bytes = costs.compute_limit_bytes + allowance
+    for candidates in phase_candidates(costs.table, limit_bytes, all_cuts(costs.table)):
+        for stop, starts, excess in _by_stop(candidates, costs.excess_bytes(candidates)[None]):
+            _keep_minimum(largest_excess, previous, stop, starts, np.maximum(largest_excess[:, starts], excess))
+    return _trace_back(previous[0])
+
+
+def _initial_values(costs: PhaseCosts, n_rows: int) -> tuple[IntArray, IntArray]:
+    """By stop: the best value so far, and the start from which it is reached; a row for every number of replicas."""
+    values = np.full((n_rows, costs.table.n_layers + 1), _NEVER, dtype=np.int64)
+    values[:, 0] = 0
+    return values, np.zeros_like(values)
+
+
+def _by_stop(candidates: PhaseCandidates, values: IntArray) -> Iterator[tuple[int, IntArray, IntArray]]:
+    """By stop, ascending: the starts of the candidates that end there, and their columns of `values`.
+
+    Candidates are sorted by stop; `values` are (n_rows, n_candidates), a row for each number of replicas.
+    """
+    firsts = np.flatnonzero(np.diff(candidates.stops, prepend=-1)).tolist()
+    for first, end in pairwise((*firsts, len(candidates.stops))):
+        yield int(candidates.stops[first]), candidates.starts[first:end], values[:, first:end]
+
+
+def _keep_minimum(values: IntArray, previous: IntArray, stop: int, starts: IntArray, totals: IntArray) -> None:
+    values[:, stop] = np.minimum(totals.min(axis=1), _NEVER)
+    previous[:, stop] = starts[totals.argmin(axis=1)]
+
+
+def _trace_back(previous: IntArray) -> list[int]:
+    cuts = [len(previous) - 1]
+    while cuts[-1]:
+        cuts.append(int(previous[cuts[-1]]))
+    return cuts[::-1]
+
 
 # The rows of the buffers x (activations) and dx (their gradients) between four phases P0 to P3, in training:
 #
@@ -42,11 +190,7 @@ class GraphRow(NamedTuple):
 
 
 def number_graphs(identities: Iterable[Hashable]) -> list[GraphRow]:
-    """Phases of equal identity share a graph; graphs are numbered as they appear, rows within each.
-
-    >>> [tuple(number) for number in number_graphs(["in", "fc", "fc", "out"])]
-    [(0, 0), (1, 0), (1, 1), (2, 0)]
-    """
+    """Phases of equal identity share a graph; graphs are numbered as they appear, rows within each."""
     graphs: dict[Hashable, int] = {}
     rows: Counter[int] = Counter()
     numbers = []
@@ -57,14 +201,8 @@ def number_graphs(identities: Iterable[Hashable]) -> list[GraphRow]:
     return numbers
 
 
-@dataclass(frozen=True, slots=True)
-class SharedBuffers:
-    """A row for every item; items of equal key have rows of one buffer (`share_buffers`).
-
-    Attributes:
-        rows: the row of every item, in order.
-        buffers: the buffers that hold the rows.
-    """
+class SharedBuffers(NamedTuple):
+    """A row for every item, in order, and the buffers that hold the rows (`share_buffers`)."""
 
     rows: tuple[BufferRow, ...]
     buffers: tuple[BufferLayout, ...]
@@ -74,13 +212,7 @@ NO_ROWS = SharedBuffers((), ())
 
 
 def share_buffers(name: str, keys: Sequence[Hashable], sizes_bytes: Sequence[int], steps: int) -> SharedBuffers:
-    """Give items of equal key rows of one buffer; the buffer of a single key has the bare name.
-
-    >>> [str(row) for row in share_buffers("x", [8, 8, 8], [8, 8, 8], 4).rows]
-    ['x[0]', 'x[1]', 'x[2]']
-    >>> [str(row) for row in share_buffers("x", [8, 2, 8], [8, 2, 8], 4).rows]
-    ['x0[0]', 'x1[0]', 'x0[1]']
-    """
+    """Give items of equal key rows of one buffer; the buffer of a single key has the bare name."""
     alone = len(set(keys)) == 1
     rows = []
     n_rows: Counter[str] = Counter()
@@ -101,7 +233,10 @@ def phased_plan(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -
     given one graph, and connected by rows of buffers.
     """
     stashed_bytes = costs.table.memory.stashed_input_bytes[cuts[:-1]].tolist()
-    edges = [HOST, *_widths(costs, cuts), HOST]
+    edges = [HOST]
+    for cut in cuts[1:-1]:  # the bytes that cross it: the larger of what one side stores and the other loads
+        edges.append(int(max(costs.input_bytes[cut], costs.output_bytes[cut])))
+    edges.append(HOST)
     bare, identities = [], []
     for index, (start, stop) in enumerate(pairwise(cuts)):
         layers = single_candidate(costs.table, start, stop)
@@ -194,15 +329,9 @@ class _BufferRows(NamedTuple):
         return self.x.buffers + self.dx.buffers + self.stash.buffers
 
 
-def _widths(costs: PhaseCosts, cuts: Sequence[int]) -> list[int]:
-    """Bytes that cross each cut: the larger of what one side stores and the other loads."""
-    return [int(max(costs.input_bytes[cut], costs.output_bytes[cut])) for cut in cuts[1:-1]]
-
-
 def _buffer_rows(
     costs: PhaseCosts, cuts: Sequence[int], widths: Sequence[int], graphs: Sequence[int], forward: Sequence[Phase]
 ) -> _BufferRows:
-    """Rows for the tensors that cross the cuts and for the tensors that wait for the backward pass."""
     steps = costs.options.steps
     x = share_buffers("x", widths, widths, steps)
     if not costs.training:
@@ -248,9 +377,7 @@ def phased(table: CostTable, profile: ModelProfile, cluster: Cluster, options: P
 
     Args:
         table: the costs on one device with one micro-batch in flight.
-        profile: the same layers, with the bytes that cross every cut.
         cluster: the phases run on its first device; replicas are devices like it.
-        options: steps, io mode, replicas.
 
     Raises:
         BadInput: the cluster cannot run phases, or not so many replicas.
@@ -267,57 +394,38 @@ def phased_by_replicas(
 ) -> list[PhasedPlan | Infeasible]:
     """The phases of `phased`, or why there are none, for several numbers of replicas.
 
-    The number of replicas changes the cost of variables only, so everything else is computed once.
-
-    Args:
-        table, profile, cluster, options: as of `phased`.
-        counts: numbers of replicas, in place of the number in `options`.
-
-    Raises:
-        BadInput: as `phased`.
+    The number of replicas changes the cost of variables only, so everything else is computed once. `counts` stand in
+    place of the number in `options`. Raises BadInput as `phased`.
     """
     costs = [prepare_phases(table, profile, cluster, replace(options, n_replicas=n)) for n in counts]
     paths = best_cuts(costs[0], counts)
     if paths is None:
         return [_out_of_memory(costs[0])] * len(counts)
-    return [_within_streaming_memory(each, profile, cuts) for each, cuts in zip(costs, paths, strict=True)]
-
-
-def _within_streaming_memory(costs: PhaseCosts, profile: ModelProfile, cuts: Sequence[int]) -> PhasedPlan | Infeasible:
-    plan = phased_plan(costs, profile, cuts)
-    excess = sum(buffer.n_bytes for buffer in plan.buffers) - costs.streaming.capacity_bytes
-    if excess <= 0:
-        return plan
-    return Infeasible(
-        f"the buffers of all {costs.options.steps} steps must fit the streaming memory of "
-        f"{format_bytes(costs.streaming.capacity_bytes)}, the fastest phases exceed it by {format_bytes(excess)}; "
-        "try fewer steps",
-        excess,
-    )
+    capacity_bytes = costs[0].streaming.capacity_bytes
+    outcomes: list[PhasedPlan | Infeasible] = []
+    for each, cuts in zip(costs, paths, strict=True):
+        plan = phased_plan(each, profile, cuts)
+        excess = sum(buffer.n_bytes for buffer in plan.buffers) - capacity_bytes
+        if excess <= 0:
+            outcomes.append(plan)
+            continue
+        failure = Infeasible(
+            f"the buffers of all {options.steps} steps must fit the streaming memory of "
+            f"{format_bytes(capacity_bytes)}, the fastest phases exceed it by {format_bytes(excess)}; try fewer steps",
+            excess,
+        )
+        outcomes.append(failure)
+    return outcomes
 
 
 def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """True if one phase holds all layers. One phase is the best plan, since more phases load and store more.
-
-    Args:
-        table, profile, cluster, options: as of `phased`.
-
-    Raises:
-        BadInput: as `phased`.
-    """
+    """True if one phase holds all layers. One phase is the best plan, since more phases load and store more."""
     costs = prepare_phases(table, profile, cluster, options)
     return bool(costs.excess_bytes(single_candidate(table, 0, table.n_layers))[0] <= 0)
 
 
 def may_fit(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """False if some layer fits no phase alone, so that no phases fit. The check is quick.
-
-    Args:
-        table, profile, cluster, options: as of `phased`.
-
-    Raises:
-        BadInput: as `phased`.
-    """
+    """False if some layer fits no phase alone, so that no phases fit. The check is quick."""
     return each_fits_alone(prepare_phases(table, profile, cluster, options).earliest_starts())
 
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, contract
-from autoauto.plan.pipeline.bytes_by_ends import SharedUses, bytes_by_ends, parts
-from autoauto.plan.pipeline.fitting import earliest_starts
+from autoauto.plan.pipeline.fitting import SharedUses, bytes_by_ends, earliest_starts, parts
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.memory import stash_entry_bytes
 from autoauto.records.costs.profile import PARAMETER, ModelProfile
@@ -127,8 +126,6 @@ class PhaseCosts:
         table: costs of ranges on one device that holds one micro-batch.
         input_bytes: (n + 1,) by start: bytes that a range receives; the last entry is unused.
         output_bytes: (n + 1,) by stop: bytes that a range sends; the first entry is unused.
-        options: steps, io mode, replicas.
-        training: whether there is a backward pass.
         cluster: links, clock and streaming memory.
     """
 
@@ -240,7 +237,6 @@ class PhaseCosts:
         return self._forward(ranges), self._backward(ranges)
 
     def _at_end(self, ranges: PhaseCandidates) -> bool:
-        """Whether the ranges hold the last layer."""
         return bool(ranges.stops[0] == self.table.n_layers)
 
     def _buffer_bytes(self, ranges: PhaseCandidates) -> IntArray:
@@ -326,8 +322,7 @@ class PhaseCosts:
         return cycles
 
     def _forward_cycles(self, ranges: PhaseCandidates) -> IntArray:
-        table = self.table
-        whole = _between(table.compute_prefix_cycles, ranges) + table.entry_cycles[ranges.starts]
+        whole = _between(self.table.compute_prefix_cycles, ranges) + self.table.entry_cycles[ranges.starts]
         cycles: IntArray = whole - self._backward_cycles(ranges)
         return cycles
 
@@ -348,15 +343,13 @@ class PhaseCosts:
         return self._cycles(shards, self.streaming.link) + rounds
 
     def _cycles(self, n_bytes: IntArray, link: Link) -> IntArray:
-        """Cycles to load or store bytes over a link."""
         return link.load_cycles(n_bytes, self.cluster.clock_hz)
 
 
 def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> PhaseCosts:
     """Check that the cluster can run phases, and collect their costs.
 
-    Raises:
-        BadInput: no streaming memory, more replicas than devices, or no tiles left to compute.
+    Raises BadInput for no streaming memory, more replicas than devices, or no tiles left to compute.
     """
     device = cluster.devices[0]
     if cluster.streaming_memory is None:
@@ -378,6 +371,5 @@ def prepare_phases(table: CostTable, profile: ModelProfile, cluster: Cluster, op
 
 
 def _between(prefix: IntArray, ranges: PhaseCandidates) -> IntArray:
-    """The sum over each range, by running sums."""
     between: IntArray = prefix[ranges.stops] - prefix[ranges.starts]
     return between

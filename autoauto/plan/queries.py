@@ -131,10 +131,8 @@ def pareto_front(table: CostTable) -> Iterator[Plan]:
     transfer within the limits, from the smallest compute on; then the points that need less and less memory.
 
     Where some plan fits without subgraphs for equal layers, none has them; else all stages have: so what a stage needs
-    does not depend on a limit.
-
-    Raises:
-        Infeasible: no plan respects the limits; the error says which limit and what is missing.
+    does not depend on a limit. Raises Infeasible if no plan respects the limits; the error says which limit and what is
+    missing.
     """
     problem = prepare(replace(table.plain, period=Period.BARRIER))  # compute and transfer are bounded one by one
     if table.memory.outlined is not None and probe(problem, UNBOUNDED, UNBOUNDED) is None:
@@ -227,9 +225,8 @@ class _Tradeoff:
     def point(self, problem: CutProblem, cuts: list[int]) -> _FrontPoint:
         """The point with the compute of `cuts`, the smallest transfer for it, and the smallest peak memory for both."""
         compute, high = problem.compute_cycles(cuts), problem.transfer_cycles(cuts) - 1
-        within_compute = partial(probe, problem, compute)
         low = transfer_lower_bound(problem)
-        cuts = search_smallest_bound(within_compute, problem.transfer_cycles, low, high, high) or cuts
+        cuts = search_smallest_bound(partial(probe, problem, compute), problem.transfer_cycles, low, high, high) or cuts
         transfer, peak = problem.transfer_cycles(cuts), self.peak_bytes(cuts)
 
         def within_both(cap_bytes: int) -> list[int] | None:
@@ -239,22 +236,17 @@ class _Tradeoff:
         return _FrontPoint(compute, transfer, self.peak_bytes(cuts), cuts)
 
     def capped(self, cap_bytes: int) -> CutProblem:
-        """The problem with no more than `cap_bytes` on any device."""
         limits = [min(limit, cap_bytes) for limit in self.table.memory_limit_bytes.tolist()]
         return replace(self.problem, fitting=Fitting.of_devices(self.problem.blocks, limits))
 
     def peak_bytes(self, cuts: list[int]) -> int:
-        """Bytes on the fullest device of a plan."""
         return evaluate(self.table, self.problem.partition(cuts)).peak_memory_bytes
 
 
 def best_per_device_count(table: CostTable) -> dict[int, Plan | Infeasible]:
     """The best plan on the first n devices, or why there is none, for every n from 1 to n_devices.
 
-    The layers are prepared once for all of them.
-
-    Raises:
-        BadInput: devices stash activations of several micro-batches.
+    The layers are prepared once for all of them. Raises BadInput if devices stash activations of several micro-batches.
     """
     check_one_in_flight(table, "every number of devices")
     problem = prepare(table)
@@ -262,7 +254,6 @@ def best_per_device_count(table: CostTable) -> dict[int, Plan | Infeasible]:
 
 
 def _outcome(table: CostTable, problem: CutProblem) -> Plan | Infeasible:
-    """The best plan of a prepared table, or why there is none."""
     try:
         return solve(table, problem).plan
     except Infeasible as failure:
@@ -318,31 +309,26 @@ def _pipelines(table: CostTable, problem: CutProblem, n_ipu: int) -> Iterator[Pl
 def explain(table: CostTable, plan: Plan) -> Explanation:
     """The stages that determine the cost of a plan, and its cost with each cut moved to a neighbouring legal position.
 
-    Args:
-        table: the costs that the plan was made from.
-        plan: a plan with one stage a device.
+    The plan was made from the costs of `table`, and has one stage a device.
     """
     partition = plan.partition
     legal = np.flatnonzero(table.cut_allowed).tolist()
     spare = [stage.limit_bytes - stage.total_bytes for stage in plan.stages]
-    memory_stage = spare.index(min(spare))
+    moves = []
+    for i in range(1, len(plan.stages)):
+        index = legal.index(partition[i])
+        earlier = later = None
+        if legal[index - 1] > partition[i - 1]:
+            earlier = _move(table, partition, i, legal[index - 1])
+        if legal[index + 1] < partition[i + 1]:
+            later = _move(table, partition, i, legal[index + 1])
+        moves.append(CutMoves(partition[i], earlier, later))
     return Explanation(
         compute_stages=plan.compute_bottlenecks,
         transfer_stages=plan.transfer_bottlenecks,
-        memory_stage=memory_stage,
+        memory_stage=spare.index(min(spare)),
         spare_bytes=min(spare),
-        cuts=tuple(_moves(table, partition, legal, i) for i in range(1, len(plan.stages))),
-    )
-
-
-def _moves(table: CostTable, partition: tuple[int, ...], legal: list[int], i: int) -> CutMoves:
-    """The moves of cut `i` to the neighbouring positions among the `legal` ones."""
-    index = legal.index(partition[i])
-    earlier, later = legal[index - 1], legal[index + 1]
-    return CutMoves(
-        partition[i],
-        _move(table, partition, i, earlier) if earlier > partition[i - 1] else None,
-        _move(table, partition, i, later) if later < partition[i + 1] else None,
+        cuts=tuple(moves),
     )
 
 

@@ -6,7 +6,7 @@ Their machines move samples, `shared_cycles`, and in training the sum of the gra
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,27 +23,18 @@ def placements(cluster: Cluster, n_devices: int, replicas: int) -> list[tuple[in
         machine        |   0   |   1   |   2   |   3   |      4 replicas of 3 devices, 4 devices a machine
         in machines    |a a a  |b b b  |c c c  |d d d  |
         packed         |a a a b|b b c c|c d d d|       |
-
-    Args:
-        cluster: the devices.
-        n_devices: of one pipeline.
-        replicas: how many there are; the cluster has devices for all of them.
     """
     packed = tuple(range(0, replicas * n_devices, n_devices))
     # First the first pipelines of all machines, then the second ones, and so on: machines get equally many.
-    by_rank = [start for _, start in sorted(_in_machines(cluster, n_devices))]
-    inside = tuple(sorted(by_rank[:replicas]))
-    if len(inside) < replicas or inside == packed:
-        return [packed]
-    return [inside, packed]
-
-
-def _in_machines(cluster: Cluster, n_devices: int) -> Iterator[tuple[int, int]]:
-    """(rank, first device) of all pipelines that lie in as few machines as hold one; rank counts within machines."""
+    ranked: list[tuple[int, int]] = []  # (rank, first device); a pipeline lies in as few machines as hold one
     span = -(-n_devices // cluster.machine_size) * cluster.machine_size
     for first in range(0, len(cluster), span):
         stop = min(first + span, len(cluster))
-        yield from enumerate(range(first, stop - n_devices + 1, n_devices))
+        ranked += enumerate(range(first, stop - n_devices + 1, n_devices))
+    inside = tuple(sorted(start for _, start in sorted(ranked)[:replicas]))
+    if len(inside) < replicas or inside == packed:
+        return [packed]
+    return [inside, packed]
 
 
 def shared_cycles(cluster: Cluster, n_devices: int, starts: Sequence[int], in_bytes: int, out_bytes: int) -> int:
@@ -56,7 +47,6 @@ def shared_cycles(cluster: Cluster, n_devices: int, starts: Sequence[int], in_by
         replica   |a a b b|c c    |
 
     Args:
-        cluster: the devices.
         n_devices: of one pipeline.
         starts: the first device of every replica.
         in_bytes, out_bytes: of a micro-batch.
@@ -93,9 +83,7 @@ def all_reduce_cycles(
     many, or all of its own. Where any device reaches any other, no rings share a link.
 
     Args:
-        cluster: the devices.
         rings: for every stage its device in each replica, ascending.
-        n_bytes: of every stage's gradients.
         n_messages: in how many parts every stage sums them, one after the other; by default in one.
         round_cycles: a wait of every round for each message, besides the idle cycles of the links.
     """
@@ -103,7 +91,10 @@ def all_reduce_cycles(
     if not n_rounds:
         return (0,) * len(rings)
     moved_bytes = np.array(n_bytes) * n_rounds / len(rings[0])
-    links = [_cable(cluster, index) for index in range(len(cluster))]
+    links = []  # of each device the slower end of the cable to the one before it; of the first, to the one after it
+    for ends in (max(device, 1) for device in range(len(cluster))):
+        pair = cluster.send_links[ends - 1], cluster.receive_links[ends]
+        links.append(min(pair, key=lambda link: link.bytes_per_s))
     rates = np.array([link.bytes_per_s for link in links])
     idle_cycles = np.array([link.idle_cycles for link in links])
     uses = np.array([_uses(cluster, ring) for ring in rings])
@@ -112,12 +103,6 @@ def all_reduce_cycles(
     seconds = (uses * cable_bytes / rates).max(axis=1)
     waits = n_rounds * ((uses * idle_cycles).max(axis=1) + round_cycles) * np.array(n_messages or [1] * len(rings))
     return tuple(map(int, np.ceil(seconds * cluster.clock_hz) + waits))
-
-
-def _cable(cluster: Cluster, device: int) -> Link:
-    """The slower end of the cable between a device and the one before it; for the first device, the one after it."""
-    ends = max(device, 1)
-    return min(cluster.send_links[ends - 1], cluster.receive_links[ends], key=lambda link: link.bytes_per_s)
 
 
 def _uses(cluster: Cluster, ring: Sequence[int]) -> IntArray:

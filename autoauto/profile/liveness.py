@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.cost import TensorUse
 from autoauto.records.costs.stash import ActivationStash
 from autoauto.records.layers import Derivative, Layer, LayerGraph, LayerRange
 from autoauto.records.units import IntArray, Precision, fixed_and_per_sample

@@ -28,11 +28,7 @@ if TYPE_CHECKING:
 
 
 class AutoautoError(Exception):
-    """The root of everything autoauto raises on purpose.
-
-    Attributes:
-        exit_code: of a command that ends with it.
-    """
+    """The root of everything autoauto raises on purpose; `exit_code` is that of a command that ends with it."""
 
     exit_code = 2
 
@@ -54,11 +50,7 @@ class MissingExtra(AutoautoError, ImportError):
 
 
 def missing_extra(what: str, extra: str) -> MissingExtra:
-    """The error of something that needs a package of an extra.
-
-    >>> str(missing_extra("the dashboard", "dashboard"))
-    "the dashboard needs the extra dashboard; try: ... install 'optuna-dashboard>=0.17' 'plotly>=5.24'"
-    """
+    """The error of something that needs a package of an extra."""
     return MissingExtra(f"{what} needs the extra {extra}; try: {install_command(extra)}")
 
 
@@ -141,23 +133,16 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
     begin = [name for name in names if word.strip("-") and name.startswith(word)]
     holding = [name for name in names if parts and set(parts) <= set(_parts(name))]
     near = next((some for some in (equal, begin, holding) if 0 < len(some) <= _MAX_OFFERED), [])
-    near = near or _closest(word, names)
+    if not near:
+        # The name that is closest, the dashes before both aside, which all options have.
+        plain = {name.lstrip("-"): name for name in names}
+        near = [plain[closest] for closest in get_close_matches(word.lstrip("-"), plain, 1)]
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 
 
 def _parts(name: str) -> list[str]:
-    """The words of an option or a key.
-
-    >>> _parts("--batch-size"), _parts("batch_size")
-    (['batch', 'size'], ['batch', 'size'])
-    """
+    """The words of an option or a key."""
     return name.lower().replace("-", "_").strip("_").split("_") if name.strip("-_") else []
-
-
-def _closest(word: str, names: Iterable[str]) -> list[str]:
-    """The name that is closest to a word, the dashes before both aside, which all options have; at most one."""
-    plain = {name.lstrip("-"): name for name in names}
-    return [plain[near] for near in get_close_matches(word.lstrip("-"), plain, 1)]
 
 
 _MAX_OFFERED = 3

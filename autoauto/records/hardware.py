@@ -32,11 +32,7 @@ class Period(StrEnum):
     """max (receive, compute, send): a device receives, computes and sends three micro-batches at once."""
 
     def cycles(self, compute: Collection[int], receive: Collection[int], send: Collection[int]) -> int:
-        """The period of devices that spend so many cycles on each; one entry a device.
-
-        >>> [period.cycles((5, 3), (1, 4), (2, 0)) for period in Period]
-        [9, 5, 8, 5]
-        """
+        """The period of devices that spend so many cycles on each; one entry a device."""
         transfers = list(map(sum, zip(receive, send, strict=True)))
         if self is Period.BARRIER:
             return max(compute) + max(transfers)
@@ -61,12 +57,9 @@ class Device:
     """One device of a pipeline.
 
     Attributes:
-        name: for example "bow".
-        clock_hz: cycles per second.
         memory_bytes: what one device holds; a fraction where MB of Graphcore's auto_pipeline are no whole bytes.
         n_tiles: processors on the device, each with a memory of its own.
         tile_memory_bytes: memory of one tile; `memory_proportion` is a share of it.
-        fp8: whether it can multiply in fp8.
         price_per_hour: US dollars of an hour, as the user says; None where nobody does.
         power_limit_w: the most that it draws in watts; None where that is not known.
     """
@@ -95,14 +88,7 @@ class Link:
         """Cycles to move a number of bytes, or each of an array, the idle cycles included; rounded down.
 
         The order of operations is that of [auto-pipeline], `int(idle + bytes / (rate / clock))`, so that both round
-        alike.
-
-        Raises:
-            BadInput: a transfer takes too many cycles to be added exactly.
-
-        >>> link = Link(bytes_per_s=1024**3, idle_cycles=1_000_000)
-        >>> link.cycles(2000, 1024**3), link.cycles(np.array([0, 2000]), 1024**3).tolist()
-        (1002000, [1000000, 1002000])
+        alike. Raises BadInput if a transfer takes too many cycles to be added exactly.
         """
         with np.errstate(all="ignore"):  # what is not finite is refused
             cycles = self.idle_cycles + np.asarray(n_bytes, dtype=np.float64) / (self.bytes_per_s / clock_hz)
@@ -112,11 +98,7 @@ class Link:
         return cycles.astype(np.int64) if isinstance(n_bytes, np.ndarray) else int(cycles)
 
     def load_cycles(self, n_bytes: Amount, clock_hz: float) -> Amount:
-        """Cycles to load or store bytes; 0 for 0 bytes, without the latency of the link.
-
-        >>> Link(bytes_per_s=1.0, idle_cycles=3).load_cycles(np.array([0, 2]), 1.0).tolist()
-        [0, 5]
-        """
+        """Cycles to load or store bytes; 0 for 0 bytes, without the latency of the link."""
         return (n_bytes > 0) * self.cycles(n_bytes, clock_hz)  # as 0 or 1, of numbers and of arrays
 
 
@@ -127,7 +109,6 @@ class StreamingMemory:
     Attributes:
         bytes_per_s: what one device loads or stores in a second.
         idle_cycles: of the reference clock, before a load or store begins.
-        capacity_bytes: one device's part.
     """
 
     bytes_per_s: float
@@ -179,10 +160,8 @@ class DeviceKind:
     """Devices that are alike, in a cluster of several kinds of devices in any order.
 
     Attributes:
-        device: one of the devices.
-        n_devices: how many there are.
-        device_link: the link from and to any other device.
-        host_link: the link from and to the host.
+        device_link: from and to any other device.
+        host_link: from and to the host.
         speed: how many times as fast as the profiled device these devices run layers, where a profile of one kind is
             planned (`autoauto/profile/importers/recorded.py`); None where nothing is known.
         linked: the machines of the devices. Pipelines of this kind alone use the links within machines; None where
@@ -198,8 +177,6 @@ class DeviceKind:
 
 
 class _Line(TypedDict):
-    """The fields of a cluster that have one entry a device."""
-
     devices: tuple[Device, ...]
     receive_links: tuple[Link, ...]
     send_links: tuple[Link, ...]
@@ -271,15 +248,12 @@ class Cluster:
     one cable may differ.
 
     Attributes:
-        name: for example "bow-2000".
         target: the name of the target that the devices belong to, for example "ipu".
-        devices: in pipeline order.
         receive_links: `receive_links[d]` enters device d; the host is behind the first.
         send_links: `send_links[d]` leaves device d; the host is behind the last.
         streaming_memory: what every device has beside its own memory; None when there is none.
         overlapped_host_links: the host's links into the first and out of the last device, where they transfer while the
             devices compute. `receive_links[0]` and `send_links[-1]` are then transfers within a device.
-        topology: which devices exchange tensors.
         machine: which devices share a connection to the host; None where every pipeline has its own.
         reference_hz: the reference clock, in which a plan counts all cycles; None is that of the first device.
         kinds: the kinds of devices that stand in any order in a pipeline; `devices` and their links list them kind by
@@ -370,10 +344,8 @@ class Cluster:
     def grouped(self, n_each: int) -> Cluster:
         """The cluster with groups of `n_each` neighbours of one machine as devices; each has the memory of its group.
 
-        A larger number is of whole machines. Of several kinds they are of one kind each.
-
-        Raises:
-            Infeasible: no machine, or no kind, has so many.
+        A larger number is of whole machines. Of several kinds they are of one kind each. Raises Infeasible if no
+        machine, or no kind, has so many.
         """
         if n_each == 1:
             return self
@@ -433,8 +405,7 @@ class Cluster:
     def check_quantity(self, quantity: str, what: str) -> None:
         """Refuse devices without a quantity that something needs, and a line of devices that differ in it.
 
-        Raises:
-            BadInput: a device has none, or nobody can tell which of them a configuration uses.
+        Raises BadInput if a device has none, or nobody can tell which of them a configuration uses.
         """
         lacking = sorted({device.name for device in self.devices if not getattr(device, quantity)})
         if lacking:
@@ -452,9 +423,7 @@ class Cluster:
     def total(self, quantity: str, used: Mapping[str, int]) -> float | None:
         """The sum of a quantity over the devices that a configuration uses; None where one of them has none.
 
-        Args:
-            quantity: a field of `Device`, for example "price_per_hour".
-            used: numbers of devices by the name of their kind, which makes no difference where all have the same.
+        `used` has numbers of devices by the name of their kind, which makes no difference where all have the same.
         """
         each = self.of_each(quantity)
         if each is not None:

@@ -131,14 +131,7 @@ def builtin_decoders() -> dict[str, dict[str, Any]]:
 
 
 class ModelSize(NamedTuple):
-    """A built-in model, as `sizes.csv` beside the models has it.
-
-    Attributes:
-        name: of the model.
-        n_layers: how many layers it has.
-        n_kinds: how many of them differ.
-        weight_bytes: of all weights in fp16.
-    """
+    """A built-in model, as `sizes.csv` beside the models has it: `n_kinds` layers differ, weights are in fp16."""
 
     name: str
     n_layers: int

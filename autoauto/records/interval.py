@@ -13,9 +13,7 @@ CONFIDENCE = 0.95
 class Interval(NamedTuple):
     """A mean of measurements.
 
-    Attributes:
-        mean: the mean of all measurements.
-        error: half the width of the confidence interval of the mean, of 95 % by default; None for a single measurement.
+    The `error`, half the width of its confidence interval, of 95 % by default, is None for a single measurement.
     """
 
     mean: float

@@ -16,9 +16,7 @@ class Domain:
 
     Attributes:
         kind: int, float, bool or str.
-        text: one of them in words.
-        plural: several of them in words.
-        maximum: the largest number.
+        text, plural: one of them, and several of them, in words.
         minimum: the smallest whole number; fractions are above 0.
         words: the words that a person may write; of a switch those besides on and off.
         stored: the words that a database may hold, in an order that never changes.
@@ -37,13 +35,7 @@ class Domain:
     read: Callable[[Any], Any] = index
 
     def allows(self, value: object) -> bool:
-        """True if the knob may have this value, as a file gives it.
-
-        >>> whole(4).allows(4), whole(4).allows(True), FRACTION_BY_DEVICE.allows(1)
-        (True, False, True)
-        >>> FRACTION_BY_DEVICE.allows("0.15:0.25"), FRACTION_BY_DEVICE.allows("0.15:2")
-        (True, False)
-        """
+        """True if the knob may have this value, as a file gives it."""
         if self.by_device and type(value) is str:
             return all(map(self.allows, numbers_by_device(value)))
         if self.kind is str:
@@ -141,7 +133,6 @@ class Knob:
     Attributes:
         name: of the field of `SearchSpace`, the parameter in a database, the key in JSON and TOML, the name in a
             constraint; with dashes the option.
-        domain: its values.
         default: its value where nothing varies it.
         help: what it is, for its option.
         metavar: an example of several values.
@@ -189,11 +180,7 @@ def _fields(knobs: tuple[Knob, ...]) -> tuple[str, ...]:
 
 
 class HasKnobs:
-    """A part of a configuration whose fields are knobs: what it lists is all that it has.
-
-    Attributes:
-        knobs: its knobs, in the order in which they are shown.
-    """
+    """A part of a configuration whose fields are `knobs`, in the order in which they are shown: all that it has."""
 
     __slots__ = ()
     knobs: ClassVar[tuple[Knob, ...]] = ()

@@ -91,8 +91,7 @@ class Tensor(NamedTuple):
     """A tensor of one model, described for one sample.
 
     Attributes:
-        name: its name in the model file.
-        shape: the shape at batch size 1.
+        shape: at batch size 1.
         batch_axis: the axis whose length is multiplied by the batch size, None when the shape does not depend on it.
         dtype: "float" for any floating-point type (the device's precision decides its width), "float16" for one that
             fp8 does not change, else NumPy's name.
@@ -118,11 +117,7 @@ class Tensor(NamedTuple):
         return self.dtype == "float"
 
     def shape_at(self, batch_size: int) -> tuple[int, ...]:
-        """The shape at `batch_size` samples.
-
-        >>> Tensor("x", (12, 128, 64), 0, "float", 0, 1).shape_at(4)
-        (48, 128, 64)
-        """
+        """The shape at `batch_size` samples."""
         shape, axis = self.shape, self.batch_axis
         if axis is None:
             return shape
@@ -146,7 +141,7 @@ class Body(NamedTuple):
     """A graph that a layer of control flow runs.
 
     Attributes:
-        graph: its layers; what it captures are inputs of the graph.
+        graph: what it captures are inputs of the graph.
         n_runs: how often it runs, at batch size 1.
         runs_per_sample: whether it runs so often for every sample.
     """
@@ -161,7 +156,6 @@ class Layer:
     """One compute node of a model.
 
     Attributes:
-        name: its name in the model file.
         op: the ONNX operator, for example "Conv".
         attributes: the operator's attributes that change its code, sorted by name.
         inputs: the activations it reads, as tensor indices in operator order without repeats.
@@ -243,7 +237,6 @@ class Port(NamedTuple):
     """An input or output of a sub-model.
 
     Attributes:
-        name: in the model file.
         shape: at the batch size of the sub-model.
         dtype: of an element, as NumPy names it.
         data_dependent: whether lengths depend on data, as of detections; `shape` is then an upper bound.
@@ -256,11 +249,7 @@ class Port(NamedTuple):
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of the whole tensor.
-
-        >>> Port("x", (4, 3), "float32").n_bytes
-        48
-        """
+        """Bytes of the whole tensor."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -294,8 +283,7 @@ class Source(Protocol):
     def cut(self, graph: LayerGraph, layers: LayerRange, batch_size: int) -> SubModel:
         """Cut out `layers`. They are identified by the tensors that they write, so `graph` may be a part of the model.
 
-        Raises:
-            UnreadableModel: the file has changed, or its weights are missing.
+        Raises UnreadableModel if the file has changed, or its weights are missing.
         """
 
     def carried(self, graph: LayerGraph, cut: int, batch_size: int) -> tuple[Port, ...]:
@@ -315,7 +303,6 @@ class Derivative:
     model does. No gradient passes through operators on rounded numbers.
 
     Attributes:
-        graph: the model.
         trained: the layers whose outputs depend on a parameter; no other has a backward pass.
     """
 
@@ -351,7 +338,11 @@ class Derivative:
         if index not in self.trained or layer.op in _READS_NOTHING:
             return frozenset()
         if layer.op in _READS_THE_OTHER_FACTOR:
-            return self._inputs_behind(layer, self._other_factors(layer))
+            # The factors of a product that are multiplied with a factor that has a gradient.
+            factors = layer.operands if layer.op in ("Mul", "Einsum") else layer.operands[:2]
+            with_gradient = {i for i, factor in enumerate(factors) if self.has_gradient(layer, factor)}
+            others = [factor for i, factor in enumerate(factors) if with_gradient - {i}]
+            return self._inputs_behind(layer, others)
         if layer.op in _READS_AN_OPERAND:
             return self._inputs_behind(layer, layer.operands[_READS_AN_OPERAND[layer.op] :][:1])
         if layer.op in _READS_OUTPUTS:
@@ -359,12 +350,6 @@ class Derivative:
         if layer.op in _READS_BOTH:
             return frozenset(layer.inputs + layer.outputs)
         return frozenset(layer.inputs)
-
-    def _other_factors(self, layer: Layer) -> list[int]:
-        """The factors of a product that are multiplied with a factor that has a gradient."""
-        factors = layer.operands if layer.op in ("Mul", "Einsum") else layer.operands[:2]
-        with_gradient = {i for i, factor in enumerate(factors) if self.has_gradient(layer, factor)}
-        return [factor for i, factor in enumerate(factors) if with_gradient - {i}]
 
     def _inputs_behind(self, layer: Layer, operands: Iterable[int]) -> frozenset[int]:
         """The inputs of a layer that its operands are, or are views of."""

@@ -23,11 +23,7 @@ def model_inputs(
 ) -> ModelInputs:
     """Make `ModelInputs` of Python values by name.
 
-    >>> model_inputs({"height": 320, "ids": (128,)}).shapes
-    (('height', (320,)), ('ids', (128,)))
-
-    Raises:
-        BadInput: a length is no whole number from 1, or an axis is none from 0.
+    Raises BadInput if a length is no whole number from 1, or an axis is none from 0.
     """
     return ModelInputs(
         shapes=tuple((_name(name), _lengths(name, value)) for name, value in _items("shapes", shapes)),
@@ -37,15 +33,9 @@ def model_inputs(
 
 
 def read_model_inputs(shape: Texts = None, batch_axis: Texts = None, state: Texts = None) -> ModelInputs:
-    """Make `ModelInputs` of texts, as options of the command line have them.
+    """Make `ModelInputs` of texts, as options of the command line have them: `height=320,width=640`, `x=3x8`, `x=none`.
 
-    >>> read_model_inputs(["height=320,width=640", "x=3x8"], ["x=none"], ["past=present"])
-    ... # doctest: +NORMALIZE_WHITESPACE
-    ModelInputs(shapes=(('height', (320,)), ('width', (640,)), ('x', (3, 8))), batch_axes=(('x', None),),
-                states=(('past', 'present'),))
-
-    Raises:
-        BadInput: a text has another form, or a name has two values.
+    Raises BadInput if a text has another form, or a name has two values.
     """
     return ModelInputs(
         _pairs("--shape", shape, _read_lengths),
@@ -55,11 +45,7 @@ def read_model_inputs(shape: Texts = None, batch_axis: Texts = None, state: Text
 
 
 def texts_of(inputs: ModelInputs) -> dict[str, tuple[str, ...]]:
-    """The texts that `read_model_inputs` makes them of, by its arguments; empty ones are left out.
-
-    >>> texts_of(model_inputs({"x": (3, 8)}, {"x": None}))
-    {'shape': ('x=3x8',), 'batch_axis': ('x=none',)}
-    """
+    """The texts that `read_model_inputs` makes them of, by its arguments; empty ones are left out."""
     texts: dict[str, tuple[str, ...]] = {}
     if inputs.shapes:
         texts["shape"] = tuple(f"{name}={'x'.join(map(str, lengths))}" for name, lengths in inputs.shapes)

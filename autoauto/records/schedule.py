@@ -40,7 +40,7 @@ class StepShape(NamedTuple):
     """The numbers that make a step of an order.
 
     Attributes:
-        order: of forward and backward passes; `Order.INFERENCE` has no step, only a steady state.
+        order: `Order.INFERENCE` has no step, only a steady state.
         n_devices: of one pipeline.
         n_micro_batches: of a step of training; 1 for inference.
         stages_per_device: more than 1 where a device has several chunks of the model.
@@ -87,11 +87,7 @@ FORWARD, BACKWARD, WEIGHT, CHECK = range(len(KINDS))
 
 
 class Action(NamedTuple):
-    """One stage's work on one micro-batch.
-
-    >>> str(Action(2, ActionKind.FORWARD, 0)), Action.parse("12B3")
-    ('2F0', Action(stage=12, kind=<ActionKind.BACKWARD: 'B'>, micro_batch=3))
-    """
+    """One stage's work on one micro-batch."""
 
     stage: int
     kind: ActionKind
@@ -102,11 +98,7 @@ class Action(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> Action:
-        """Read what `str` prints.
-
-        Raises:
-            BadInput: the text is something else.
-        """
+        """Read what `str` prints. Raises BadInput if the text is something else."""
         for kind in KINDS:
             stage, letter, micro_batch = text.partition(kind)
             if letter and stage.isdecimal() and micro_batch.isdecimal():
@@ -119,10 +111,6 @@ class Codes(NamedTuple):
 
     `code = (kind * n_stages + stage) * n_numbers + micro_batch`: an action and one on which it depends differ by a
     constant. `n_numbers` is large enough for a device's checks, at most 2 (stages - 1).
-
-    >>> codes = Codes(n_stages=2, n_micro_batches=4)
-    >>> codes.of(FORWARD, 1, range(3)).tolist(), [str(a) for a in codes.actions(codes.of(BACKWARD, 0, [2]))]
-    ([4, 5, 6], ['0B2'])
     """
 
     n_stages: int
@@ -175,7 +163,6 @@ class Schedule:
     Attributes:
         order: the rule by which the actions are ordered; None where they were read from a file.
         devices: the device of every stage; with several chunks a device, a stage is a chunk.
-        n_micro_batches: how many micro-batches there are.
         programs: for every device the codes (`Codes`) of its actions, in order.
         slots: for every device the pipeline cycle of each of its actions, non-decreasing, where the order has such
             cycles (PopART's, Poplar's): all devices then wait for each other after every cycle. None where they do not.
@@ -205,14 +192,10 @@ class Schedule:
     def of_inference(cls, n_replicas: Sequence[int], n_micro_batches: int) -> Schedule:
         """All forwards of stages that follow each other; micro-batch t of a stage with m devices runs on its t mod m.
 
-            0F0 0F1 0F2 0F3
-                1F0     1F2
-                    1F1     1F3
-                    2F0 2F1 2F2 2F3
-
-        >>> schedule = Schedule.of_inference((1, 2, 1), 4)
-        >>> [str(action) for action in schedule.actions(2)], schedule.devices
-        (['1F1', '1F3'], (0, 1, 3))
+        0F0 0F1 0F2 0F3
+            1F0     1F2
+                1F1     1F3
+                2F0 2F1 2F2 2F3
         """
         codes = Codes(len(n_replicas), n_micro_batches)
         programs = []

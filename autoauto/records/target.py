@@ -106,11 +106,7 @@ class Target(Protocol):
 
 @runtime_checkable
 class ServesDecoder(Protocol):
-    """A target whose engines serve one decoder; nothing is compiled for it.
-
-    Attributes:
-        decoder: that they serve.
-    """
+    """A target whose engines serve one decoder; nothing is compiled for it."""
 
     decoder: Decoder
 
@@ -120,11 +116,7 @@ class ServesDecoder(Protocol):
 
 
 class LiveServer(Protocol):
-    """A running server, as a context that stops it at the end.
-
-    Attributes:
-        address: its URL.
-    """
+    """A running server, as a context that stops it at the end; `address` is its URL."""
 
     address: str
 
@@ -151,8 +143,7 @@ class LiveServer(Protocol):
 class RunsServers(ServesDecoder, Protocol):
     """A target that starts an engine on this machine, so that loads of requests measure it.
 
-    Attributes:
-        n_clients: how many clients send requests to every server.
+    `n_clients` clients send requests to every server.
     """
 
     n_clients: int
@@ -163,14 +154,9 @@ class RunsServers(ServesDecoder, Protocol):
         """The words that start the same server elsewhere; see `serve`."""
 
     def serve(self, session: Session, n_slots: int, workload: Workload, replica: int | None = None) -> LiveServer:
-        """Start a server with so many sequences in flight.
+        """Start a server with `n_slots` sequences in flight, each with room for requests of the workload.
 
-        Args:
-            session: how the server computes.
-            n_slots: how many sequences are in flight.
-            workload: requests for which every slot has room.
-            replica: the number of the server where several run side by side, each on cores and a port of its own;
-                else None.
+        `replica` is the number of the server where several run side by side, each on cores and a port of its own.
 
         Raises:
             OutOfMemory, Unsupported: the server does not start; the reason is quoted from its log.
@@ -269,11 +255,7 @@ class Profiled(Protocol):
     """A target that has the profile of the whole model, so that no layer is compiled to profile it."""
 
     def profile(self, graph: LayerGraph, device: Device, options: CompileOptions) -> ModelProfile:
-        """The profile of the model for one device.
-
-        Raises:
-            BadInput: the profile says nothing of these options.
-        """
+        """The profile of the model for one device. Raises BadInput if the profile says nothing of these options."""
 
 
 def traits_of(target: Target) -> TargetTraits:
@@ -284,9 +266,5 @@ def traits_of(target: Target) -> TargetTraits:
 
 
 def studied_origin(attributes: Mapping[str, str]) -> Origin:
-    """The origin of the measured numbers of a study, by its attributes; modelled where a study of ours has none yet.
-
-    >>> studied_origin({"origin": "measured"})
-    <Origin.MEASURED: 'measured'>
-    """
+    """The origin of the measured numbers of a study, by its attributes; modelled where a study of ours has none yet."""
     return Origin(attributes.get("origin", Origin.MODELLED))

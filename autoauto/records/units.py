@@ -69,11 +69,7 @@ def reference_cycles(own_cycles: int, speed: Fraction) -> int:
 
 
 def samples_per_s(batch_size: int, period_cycles: float, clock_hz: float) -> float:
-    """Throughput of a pipeline that finishes one batch every `period_cycles`, at most one a cycle.
-
-    >>> samples_per_s(16, 1_000_000, 1.85e9)
-    29600.0
-    """
+    """Throughput of a pipeline that finishes one batch every `period_cycles`, at most one a cycle."""
     return batch_size * clock_hz / max(period_cycles, 1)
 
 
@@ -82,11 +78,7 @@ _GIB_FROM = 2 * GIB
 
 
 def format_bytes(n_bytes: float) -> str:
-    """Write bytes for people.
-
-    >>> format_bytes(894 * MIB), format_bytes(512), format_bytes(80 * GIB)
-    ('894.0 MiB', '512 B', '80.0 GiB')
-    """
+    """Write bytes for people."""
     if abs(n_bytes) < 1024:
         return f"{n_bytes:.0f} B"
     if abs(n_bytes) < MIB:
@@ -118,11 +110,7 @@ def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amoun
 
 
 def relative_error(array: Array, expected: Array) -> float:
-    """The largest difference, relative to the largest expected value; infinite where only one is a number.
-
-    >>> relative_error(np.array([1.0, 2.0]), np.array([1.0, 4.0])), relative_error(np.array([1]), np.array([1]))
-    (0.5, 0.0)
-    """
+    """The largest difference, relative to the largest expected value; infinite where only one is a number."""
     if array.shape != expected.shape:
         return float("inf")
     if array.dtype.kind != "f":

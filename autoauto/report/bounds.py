@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
-from autoauto.records.costs.traffic.percentiles import PERCENTS, Percentiles
+from autoauto.records.costs.traffic.requests import PERCENTS, Percentiles
 from autoauto.records.target import Origin
 from autoauto.report.wording import origin_of, time_text
 from autoauto.space.constraint import Constraint

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import inf
 
 from autoauto.records.costs.decoder import DecoderFile
-from autoauto.records.costs.words import TargetWords
+from autoauto.records.costs.options import TargetWords
 from autoauto.records.interval import Interval
 from autoauto.records.plans.plan import Stage
 from autoauto.records.plans.timeline import Timeline

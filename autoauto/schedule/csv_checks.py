@@ -1,14 +1,155 @@
-"""What makes the cells of a CSV a schedule, `check_actions`, and where it hangs if sends wait for their receives."""
+"""PyTorch's pipeline schedule CSV -> Schedule: `read_schedule_csv`, `schedule_from_csv` [torch-pipelining].
+
+A file may hold any actions in any order (`read_cells`); `check_actions` refuses those that are no schedule. Where it
+hangs if sends wait for their receives: `hang_of_waiting_sends`.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
-from typing import NoReturn
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from autoauto.records.errors import BadInput
-from autoauto.schedule.csv_cells import MESSAGES, CsvAction, CsvActions, CsvCell
+from autoauto.records.schedule import Action, ActionKind, Codes, Schedule
+
+MESSAGES = ("SEND_F", "RECV_F", "SEND_B", "RECV_B")
+_COMPUTE = {"F": ("F",), "I": ("B",), "W": ("W",), "B": ("B", "W")}
+_OF_WEIGHTS = ("UNSHARD", "RESHARD", "REDUCE_GRAD")
+_DOES = _COMPUTE | {kind: (kind,) for kind in MESSAGES} | dict.fromkeys(_OF_WEIGHTS, ())
+"""The kinds of actions that a word of the file stands for; B is the input gradient here, as in `ActionKind`."""
+
+_ACTION = re.compile(rf"([0-9]{{1,9}})({'|'.join(_DOES)})([0-9]{{0,9}})")
+_OVERLAP = re.compile(r"\(([^()]*)\)\s*OVERLAP_F_B")
+_MAX_ECHO = 40
+
+
+class CsvCell(NamedTuple):
+    """A cell that is not empty, and where it is; rows and columns count from 0."""
+
+    file: str
+    row: int
+    column: int
+    text: str
+
+    def __str__(self) -> str:
+        text = self.text
+        if len(text) > _MAX_ECHO:
+            text = f"{text[:_MAX_ECHO]}..."
+        return f"row {self.row + 1}, column {self.column + 1}, {text!r}"
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Raise BadInput with the position of the cell."""
+        raise BadInput(f"{self.file}, {self}: {reason}")
+
+
+class CsvAction(NamedTuple):
+    """An action of a cell or of a part of it. Its kind is F, B (the input gradient), W, or a message."""
+
+    stage: int
+    kind: str
+    micro_batch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind}{self.micro_batch}"
+
+
+Operation = tuple[CsvCell, tuple[CsvAction, ...]]
+"""A cell and what it does, one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvActions:
+    """The actions of a file.
+
+    Attributes:
+        operations: for every row what its cells do, in order; without those that only concern weights.
+        full: the input gradients whose cells compute the weight gradients, too.
+    """
+
+    file: str
+    operations: list[list[Operation]]
+    cells: dict[CsvAction, CsvCell]
+    rows: dict[int, int]
+    full: frozenset[CsvAction]
+
+    @property
+    def n_stages(self) -> int:
+        """How many stages there are."""
+        return len(self.rows)
+
+    @property
+    def n_micro_batches(self) -> int:
+        """How many micro-batches there are, by the largest number."""
+        return 1 + max(action.micro_batch for action in self.cells)
+
+    @property
+    def kinds(self) -> set[str]:
+        """The kinds of all actions."""
+        return {action.kind for action in self.cells}
+
+
+def read_cells(text: str, file: str) -> CsvActions:
+    """The actions of a text; `file` is its name, for messages.
+
+    Raises BadInput for not a CSV file, a cell that is no action, a stage on two rows, or an action that comes twice.
+    """
+    cells = list(_cells(text, file))
+    operations: list[list[Operation]] = [[] for _ in range(cells[-1].row + 1)] if cells else []
+    cell_of: dict[CsvAction, CsvCell] = {}
+    rows: dict[int, int] = {}
+    full = set()
+    for cell in cells:
+        actions = []
+        for stage, kind, micro_batch in _parts(cell):
+            if rows.setdefault(stage, cell.row) != cell.row:
+                cell.refuse(f"a stage runs on one rank, got stage {stage} in row {rows[stage] + 1}, too")
+            for done in _DOES[kind]:
+                action = CsvAction(stage, done, micro_batch)
+                if action in cell_of:
+                    cell.refuse(f"every action comes once, got it in {cell_of[action]}, too")
+                cell_of[action] = cell
+                actions.append(action)
+            if kind == "B":
+                full.add(CsvAction(stage, "B", micro_batch))
+        if actions:
+            operations[cell.row].append((cell, tuple(actions)))
+    return CsvActions(file, operations, cell_of, rows, frozenset(full))
+
+
+def _cells(text: str, file: str) -> Iterator[CsvCell]:
+    try:
+        for row, texts in enumerate(csv.reader(io.StringIO(text, newline=""))):
+            for column, cell in enumerate(texts):
+                if cell.strip():
+                    yield CsvCell(file, row, column, cell.strip())
+    except csv.Error as error:
+        raise BadInput(f"{file}: a schedule must be a CSV file, got one with an error: {error}") from error
+
+
+def _parts(cell: CsvCell) -> Iterator[tuple[int, str, int]]:
+    """Stage, kind and micro-batch of every action that a cell names; -1 where the kind needs no micro-batch."""
+    overlap = _OVERLAP.fullmatch(cell.text)
+    texts = [cell.text]
+    if overlap:
+        texts = overlap[1].split(";")
+    for text in texts:
+        match = _ACTION.fullmatch(text.strip())
+        if match is None or (overlap and match[2] not in _COMPUTE) or not (match[3] or match[2] in _OF_WEIGHTS):
+            if re.fullmatch(r"[0-9]+BW[0-9]+", cell.text):
+                cell.refuse("older versions of PyTorch wrote BW and B; write B for BW, and I for B")
+            cell.refuse(
+                f"a cell is empty or a stage, one of {', '.join((*_COMPUTE, *MESSAGES))} and a micro-batch, as in 2F0; "
+                f"or as in 2UNSHARD one of {', '.join(_OF_WEIGHTS)}; or (2F1;3B0)OVERLAP_F_B"
+            )
+        yield int(match[1]), match[2], int(match[3] or -1)
+
 
 MAX_STAGES = 2_000
 """The arrays of a schedule (`Codes`) grow with the square of the number of stages."""
@@ -17,8 +158,7 @@ MAX_STAGES = 2_000
 def check_actions(actions: CsvActions) -> None:
     """Check stages, micro-batches, messages with their order, and that no ranks wait for each other in a circle.
 
-    Raises:
-        BadInput: with the row, and where there is one the cell.
+    Raises BadInput with the row, and where there is one the cell.
     """
     _check_stages(actions)
     _check_counts(actions)
@@ -37,16 +177,13 @@ def _check_stages(actions: CsvActions) -> None:
     last, n_stages = max(actions.rows), actions.n_stages
     if last >= n_stages:
         missing = next(stage for stage in count() if stage not in actions.rows)
+        first_cell = next((f" in {cell}" for action, cell in actions.cells.items() if action.stage == last), "")
         raise BadInput(
             f"{actions.file}, row {actions.rows[last] + 1}: stages count from 0 without gaps, "
-            f"got stage {last}{_first_cell(actions, last)} and no stage {missing}"
+            f"got stage {last}{first_cell} and no stage {missing}"
         )
     if n_stages > MAX_STAGES:
         raise BadInput(f"{actions.file}: a schedule has at most {MAX_STAGES:,} stages, got {n_stages:,}")
-
-
-def _first_cell(actions: CsvActions, stage: int) -> str:
-    return next((f" in {cell}" for action, cell in actions.cells.items() if action.stage == stage), "")
 
 
 def _check_counts(actions: CsvActions) -> None:
@@ -179,11 +316,7 @@ def _check_order(actions: CsvActions) -> None:
 
 
 def _partner(message: CsvAction) -> CsvAction:
-    """The other end of a message.
-
-    >>> str(_partner(CsvAction(0, "SEND_F", 3))), str(_partner(CsvAction(0, "RECV_B", 3)))
-    ('1RECV_F3', '1SEND_B3')
-    """
+    """The other end of a message: of 0SEND_F3 it is 1RECV_F3."""
     sender, receiver = _peers(message)
     way, _, kind = message.kind.partition("_")
     if way == "SEND":
@@ -217,3 +350,66 @@ def hang_of_waiting_sends(actions: CsvActions) -> str:
             waits[row] = cell
             blocked_by[row] = actions.cells[_partner(message)]
     return _circle(waits, blocked_by) if waits else ""
+
+
+def read_schedule_csv(path: Path) -> Schedule:
+    """The schedule of a file; raises as `read_actions`."""
+    return schedule_of(read_actions(path))
+
+
+def read_actions(path: Path) -> CsvActions:
+    """The actions of a file, which are checked.
+
+    Raises BadInput if the file cannot be read, or is refused by `schedule_from_csv`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise BadInput(f"a schedule must be readable, {path}: {error.strerror}; check the path") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"a schedule must be a text in UTF-8, {path}: {error.reason}; check the path") from error
+    actions = read_cells(text, str(path))
+    check_actions(actions)
+    return actions
+
+
+def schedule_from_csv(text: str, file: str) -> Schedule:
+    """The schedule of a text in the formats "compute_only" and "compute_comms" of PyTorch; `file` is for messages.
+
+    A stage's device is the row that computes it. Idle cells have no meaning: an action starts when its inputs are
+    there. A B in a file that also has I or W is an input and a weight gradient in one, after which the gradient leaves.
+    The parts of OVERLAP_F_B run one after the other. Messages are checked and then left out, as the schedule implies
+    them: one leaves when its action has stopped. UNSHARD, RESHARD and REDUCE_GRAD are left out. Raises BadInput for a
+    cell that is no action; a stage on two rows; an action that is missing or comes twice; a backward that is neither
+    whole nor split; a message without its partner or out of order; ranks that wait for each other in a circle.
+    """
+    actions = read_cells(text, file)
+    check_actions(actions)
+    return schedule_of(actions)
+
+
+def schedule_of(actions: CsvActions) -> Schedule:
+    """The schedule of actions that were checked."""
+    codes = Codes(actions.n_stages, actions.n_micro_batches)
+    # Where every backward is whole, the schedule has no weight gradients of their own.
+    is_split = any(action.kind == "B" and action not in actions.full for action in actions.cells)
+    kinds = {"F", "B", "W"} if is_split else {"F", "B"}
+    programs = []
+    for operations in actions.operations:
+        program = []
+        for _, parts in operations:
+            for stage, kind, micro_batch in parts:
+                if kind in kinds:
+                    program.append(Action(stage, ActionKind(kind), micro_batch))
+        programs.append(codes.encode(program))
+    full: frozenset[int] = frozenset()
+    if is_split:
+        wholes = [Action(stage, ActionKind(kind), micro_batch) for stage, kind, micro_batch in actions.full]
+        full = frozenset(codes.encode(wholes).tolist())
+    return Schedule(
+        order=None,
+        devices=tuple(actions.rows[stage] for stage in range(actions.n_stages)),
+        n_micro_batches=actions.n_micro_batches,
+        programs=tuple(programs),
+        full_backwards=full,
+    )

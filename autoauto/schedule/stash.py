@@ -21,20 +21,12 @@ def stash_entries(schedule: Schedule) -> tuple[int, ...]:
     None where every backward directly follows its own forward, else the most in flight: 2 (S - 1 - i) + 1 on device i
     of S in PopART's pipeline. Poplar's plugin holds the newest activations elsewhere, so its FIFOs are shorter by one.
     The unit is the activations of one stage, so of one chunk where a device has several. Inference stashes nothing.
-
-    >>> from autoauto.schedule.orders.popart import popart
-    >>> stash_entries(popart(3, 5, training=True))
-    (5, 3, 0)
     """
     if not schedule.has(BACKWARD):
         return (0,) * schedule.n_devices
     depth = spec_of(schedule.order).fifo_depth if schedule.order else None
-    if depth is not None:
-        return _fifo_entries(schedule, depth)
-    return tuple(0 if peak == 1 else peak for peak in schedule.peak_in_flight)
-
-
-def _fifo_entries(schedule: Schedule, depth: int) -> tuple[int, ...]:
+    if depth is None:
+        return tuple(0 if peak == 1 else peak for peak in schedule.peak_in_flight)
     entries = [0] * schedule.n_devices
     for stage, device in enumerate(schedule.devices):
         entries[device] += depth * (schedule.n_stages - 1 - stage)
@@ -45,9 +37,6 @@ def in_flight(order: Order, n_devices: int, n_micro_batches: int) -> tuple[int, 
     """The most activations that each device holds in an order with its default limits, one stage a device.
 
     An order that takes a limit may use all of it, so its limit is the answer.
-
-    >>> in_flight(Order.ONE_F_ONE_B, 4, 8), in_flight(Order.ZB2P, 2, 8)
-    ((4, 3, 2, 1), (4, 4))
     """
     limit = spec_of(order).default_max_in_flight
     n_stages = len(stage_devices_of(order, n_devices))
@@ -88,9 +77,6 @@ def turns_at_once(order: Order, n_devices: int, n_micro_batches: int, n_chunks: 
     """Whether the last stage always runs the backward pass of a micro-batch directly after its forward pass.
 
     It then need not compute again what it has just computed. A zero bubble order keeps some of it for a later half.
-
-    >>> turns_at_once(Order.POPART_RING, 4, 16, 1), turns_at_once(Order.GPIPE, 4, 16, 1)
-    (True, False)
     """
     if spec_of(order).splits_backward:
         return False

@@ -22,9 +22,55 @@ from autoauto.records.plans.timeline import StepEnd, Timeline
 from autoauto.records.schedule import Order, Schedule, StageTimes, StepShape, Transfers
 from autoauto.records.units import Array, FloatArray, IntArray
 from autoauto.schedule.orders.registry import chunks_of, make_schedule, spec_of
-from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate, zero_bubble_in_slots
 from autoauto.schedule.simulate.step import StepFunction, time_rows
+
+
+def in_turn(schedule: Schedule, times: StageTimes) -> Timeline:
+    """The timeline of a schedule of `Schedule.of_inference`, with transfers while devices compute.
+
+    A micro-batch starts in a stage when it has arrived at the device whose turn it is, and that device has stopped with
+    the one before. A device sends one message after the other, and receives one after the other; the host has a link to
+    every device of the first stage and of the last.
+    """
+    forward, links = times.forward.tolist(), times.forward_links.tolist()
+    stops = np.zeros((schedule.n_stages, schedule.n_micro_batches), dtype=np.int64)
+    # When every device has computed, received and sent the last micro-batch so far.
+    computed = [0] * schedule.n_devices
+    received = [0] * schedule.n_devices
+    sent = [0] * schedule.n_devices
+    devices_of = [schedule.devices_of(stage) for stage in range(schedule.n_stages)]
+    for t in range(schedule.n_micro_batches):
+        ready, sender = 0, None
+        for stage, devices in enumerate(devices_of):
+            device = devices[t % len(devices)]
+            start = max(ready, received[device])
+            if sender is not None:
+                start = max(start, sent[sender])
+            ready = received[device] = start + links[stage]
+            if sender is not None:
+                sent[sender] = ready
+            ready = computed[device] = max(ready, computed[device]) + forward[stage]
+            stops[stage, t] = ready
+            sender = device
+        assert sender is not None  # there is a stage
+        sent[sender] = max(ready, sent[sender]) + links[-1]
+    codes = schedule.codes
+    starts, ends = [], []
+    for program in schedule.programs:
+        own_stage = codes.stages(program[:1])  # all actions of a device are on one stage
+        end = stops[own_stage, codes.micro_batches(program)]
+        starts.append(end - times.forward[own_stage])
+        ends.append(end)
+    return Timeline(
+        schedule,
+        starts=tuple(starts),
+        stops=tuple(ends),
+        exchanges=(np.zeros((0, 2), dtype=np.int64),) * schedule.n_devices,
+        stop_tick=max(sent),
+        ticks_per_cycle=times.ticks_per_cycle,
+    )
+
 
 MAX_TICKS_PER_CYCLE = 10**6
 MAX_TICKS = 2**53  # of one action or message
@@ -42,23 +88,20 @@ def stage_times(
     """The times of stages from the cycles of devices: stage s is on `devices[s]`, all else is given per device.
 
     A device with v stages spends 1/v of its cycles on each. A message between devices d and d + 1 takes `comm[d]`
-    either way; between any two others it goes the way round from the last device to the first, which is the last
-    entry. Messages to the host or within a device take nothing. When all devices exchange at once, an action takes what
-    the slower of its stage's two links does. Without `split_backward` BACKWARD does the weight gradient, too.
-
-    Raises:
-        BadInput: not one number for every device, a negative or huge one, or so many decimals that a cycle would need
-            more than 10**6 ticks to make all of them whole.
-
-    >>> two = [Fraction(2)] * 2
-    >>> times = stage_times((0, 1), [Fraction(3), Fraction("4.5")], two, two, two, split_backward=False)
-    >>> times.ticks_per_cycle, times.forward.tolist(), times.backward.tolist(), times.forward_links.tolist()
-    (2, [6, 9], [8, 8], [0, 4, 0])
+    either way; between any two others it goes the way round from the last device to the first, which is the last entry.
+    Messages to the host or within a device take nothing. When all devices exchange at once, an action takes what the
+    slower of its stage's two links does. Without `split_backward` BACKWARD does the weight gradient, too. Raises
+    BadInput unless there is one number for every device, and for a negative or huge one, or so many decimals that a
+    cycle would need more than 10**6 ticks to make all of them whole.
     """
     n_stages = Counter(devices)
     columns = {"forward": forward, "backward": backward, "weight": weight, "communication": comm}
+    n_devices = max(devices) + 1
     for name, cycles in columns.items():
-        _check(name, cycles, max(devices) + 1)
+        if len(cycles) != n_devices:
+            raise BadInput(f"{name} cycles must be given for each of {n_devices} devices, got {len(cycles)} numbers")
+        if min(cycles) < 0:
+            raise BadInput(f"{name} cycles must be at least 0, got {float(min(cycles)):g}")
     forward = [forward[d] / n_stages[d] for d in devices]
     backward = [backward[d] / n_stages[d] for d in devices]
     weight = [weight[d] / n_stages[d] for d in devices]
@@ -87,13 +130,6 @@ def stage_times(
         backward_exchange=exchange,
         ticks_per_cycle=scale,
     )
-
-
-def _check(name: str, cycles: Sequence[Fraction], n_devices: int) -> None:
-    if len(cycles) != n_devices:
-        raise BadInput(f"{name} cycles must be given for each of {n_devices} devices, got {len(cycles)} numbers")
-    if min(cycles) < 0:
-        raise BadInput(f"{name} cycles must be at least 0, got {float(min(cycles)):g}")
 
 
 def _link(comm: Sequence[Fraction], device: int, other: int) -> Fraction:
@@ -195,7 +231,6 @@ def _made_for_times(
     costs: tuple[tuple[int, ...], ...],
     effort: float,
 ) -> Timeline:
-    """The timeline of an order that is searched for, for the `cost_columns` of a plan; asked for more than once."""
     times = times_of_costs(np.array(costs, dtype=np.int64), period, training=True, split_backward=True)
     schedule = make_schedule(order, n_devices, n_micro_batches, times=times, effort=effort)
     return simulate(schedule, times, transfers_of(period))
@@ -264,10 +299,7 @@ def with_step_end(
         overlap    0  F F F B B B ......... B R R U          barrier    0  F F F B B B ......... B R R U
                    1    F B F B F B R R U                               1    F B F B F B           R R U
 
-    Args:
-        timeline: of the pipeline.
-        all_reduce_cycles, update_cycles: of every device.
-        barrier: whether all devices exchange at once.
+    Cycles are those of every device; with `barrier` all devices exchange at once.
     """
     ready = np.array([int(stops[-1]) for stops in timeline.stops])
     if barrier:

@@ -22,7 +22,7 @@ import numpy as np
 from autoauto.exporters.onnx_stages import made_up
 from autoauto.load.arrivals import closed_loop, open_loop
 from autoauto.load.refusals import unreached
-from autoauto.records.costs.traffic.percentiles import percentile
+from autoauto.records.costs.traffic.requests import percentile
 from autoauto.records.errors import BadInput
 from autoauto.records.layers import Port
 from autoauto.records.units import Array

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from math import inf, isfinite, isnan
 from typing import NamedTuple
 
-from autoauto.records.costs.traffic.percentiles import PERCENTS
+from autoauto.records.costs.traffic.requests import PERCENTS
 from autoauto.records.errors import BadInput, did_you_mean
 from autoauto.space.numbers import RESULT_NAMES, TIMES_OF_REQUESTS
 from autoauto.space.table import KNOB_NAMES

@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from autoauto.records.costs.options import PlainSession, Session
-from autoauto.records.costs.words import TargetWords
+from autoauto.records.costs.options import PlainSession, Session, TargetWords
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Domain, Knob, words_or_none
 from autoauto.targets.host.runtimes.registry import SESSIONS

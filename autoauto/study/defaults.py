@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.training_orders import default_orders
+from autoauto.evaluate.modes.training_table import default_orders
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import BadInput, Mismatch
 from autoauto.records.hardware import Cluster

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from autoauto.evaluate.imported import CLOCK_HZ, like_devices
-from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.cost import TensorUse
 from autoauto.records.costs.profile import PARAMETER, LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER, Positive, PositiveWhole

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.cost import TensorUse
 from autoauto.records.costs.profile import ModelProfile
 from autoauto.records.hardware import Cluster, Period
 

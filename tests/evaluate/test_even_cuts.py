@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autoauto.evaluate.flow import Flow
-from autoauto.evaluate.pipelines.even_cuts import block_cuts, even_partitions
+from autoauto.evaluate.pipelines.plans import block_cuts, even_partitions
 from autoauto.graph.load import load_graph
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import GRADIENT, CompiledRange, WeightUpdate

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerCosts
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.modes.inference import InferenceFlow
@@ -762,7 +761,7 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
     assert isinstance(trial.estimate, Plan)
     assert (
         trial.estimate.stages
-        == optimal(pipeline_table(flow.costs, Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4), start=2)).stages
+        == optimal(flow.costs.pipeline_table(Knobs(n_ipu=2, memory_proportion=0.6, batch_size=4), start=2)).stages
     )
     assert (
         trial.estimate.other_plans[0].stages

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import autoauto
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.export import deployment
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
@@ -103,7 +102,7 @@ def test_all_prices_are_those_of_a_cluster_whose_devices_have_io_tiles(resnet: F
 
 def test_the_plan_is_the_cheapest_of_all(resnet: Flow) -> None:
     knobs = Knobs(n_ipu=3, batch_size=32, io_tiles=32)
-    table, best = pipeline_table(resnet.plans.costs, knobs), resnet.plans.best(knobs)
+    table, best = resnet.plans.costs.pipeline_table(knobs), resnet.plans.best(knobs)
     allowed = [cut for cut in range(1, len(resnet.graph), 6) if table.cut_allowed[cut]]
     for inner in combinations(allowed, 2):
         plan = resnet.plans.cut_at(knobs, (0, *inner, len(resnet.graph)))

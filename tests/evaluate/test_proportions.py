@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.flow import Flow
 from autoauto.evaluate.open import load_flow
 from autoauto.records.errors import BadInput, Mismatch
@@ -36,9 +35,9 @@ def knobs_of(proportion: float | str, **values: Any) -> Knobs:
 
 
 def test_every_device_has_the_ranges_of_its_own_proportion(resnet: Flow) -> None:
-    mixed = pipeline_table(resnet.plans.costs, knobs_of(MIXED))
+    mixed = resnet.plans.costs.pipeline_table(knobs_of(MIXED))
     for device, proportion in enumerate((0.1, 0.6, 0.3)):
-        alone = pipeline_table(resnet.plans.costs, knobs_of(proportion))
+        alone = resnet.plans.costs.pipeline_table(knobs_of(proportion))
         assert mixed.compute_cycles(10, 40, device) == alone.compute_cycles(10, 40, device)
         assert mixed.memory_bytes(10, 40, device) == alone.memory_bytes(10, 40, device)
     assert len({mixed.compute_cycles(10, 40, device) for device in range(3)}) > 1
@@ -72,7 +71,7 @@ def test_the_plan_lies_between_those_of_the_smallest_and_the_largest_proportion(
 
 
 def test_the_plan_is_the_cheapest_of_all(resnet: Flow) -> None:
-    knobs, table = knobs_of(MIXED), pipeline_table(resnet.plans.costs, knobs_of(MIXED))
+    knobs, table = knobs_of(MIXED), resnet.plans.costs.pipeline_table(knobs_of(MIXED))
     allowed = [cut for cut in range(1, len(resnet.graph), 6) if table.cut_allowed[cut]]
     best = resnet.plans.best(knobs).cost_cycles
     for inner in combinations(allowed, 2):

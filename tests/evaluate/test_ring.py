@@ -9,8 +9,8 @@ import pytest
 
 from autoauto.estimate.sums import cuts_around
 from autoauto.evaluate.flow import Flow
+from autoauto.evaluate.modes.training_table import default_orders
 from autoauto.evaluate.open import load_flow
-from autoauto.evaluate.training_orders import default_orders
 from autoauto.records.costs.profile import GRADIENT, PARAMETER
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.records.layers import LayerGraph

@@ -14,8 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import convert_model_to_external_data
 
-from autoauto.evaluate.costs import graphs
-from autoauto.evaluate.costs.graphs import stored_graph
+from autoauto.evaluate.costs import forecasts
+from autoauto.evaluate.costs.forecasts import stored_graph
 from autoauto.graph.load import load_graph
 from autoauto.profile.cache import ProfileCache
 from autoauto.profile.last_writes import write_waiting
@@ -40,7 +40,7 @@ def n_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         read.append(model)
         return load_graph(model, given)
 
-    monkeypatch.setattr(graphs, "load_graph", counted)
+    monkeypatch.setattr(forecasts, "load_graph", counted)
     return read
 
 
@@ -49,7 +49,7 @@ def asked(cache: ProfileCache, n_read: list[str]) -> Asked:
     """What a command of its own gets."""
 
     def ask(model: object, given: ModelInputs = AS_IN_FILE) -> LayerGraph:
-        graphs._stored.cache_clear()
+        forecasts._stored.cache_clear()
         graph = stored_graph(str(model), given, cache)
         gc.collect()
         write_waiting()
@@ -85,7 +85,7 @@ def test_the_layers_of_another_command_are_the_same_and_not_read_again(
 
 
 def test_one_command_has_one_object(cache: ProfileCache, n_read: list[str]) -> None:
-    graphs._stored.cache_clear()
+    forecasts._stored.cache_clear()
     assert stored_graph("resnet50", AS_IN_FILE, cache) is stored_graph("resnet50", AS_IN_FILE, cache)
     assert len(n_read) == 1
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.plan.equal_blocks import BlockStages, equal_blocks, without_surplus
+from autoauto.plan.block_cuts import BlockStages, equal_blocks, without_surplus
 from tests.drawn import n_examples
 
 COSTS = st.integers(1, 40)

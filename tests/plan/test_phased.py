@@ -10,9 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from autoauto.plan.phased import phased, phased_by_replicas
+from autoauto.plan.phased import best_cuts, cuts_within, each_fits_alone, phased, phased_by_replicas, shortest_paths
 from autoauto.plan.phased_costs import all_cuts, prepare_phases
-from autoauto.plan.phased_cuts import best_cuts, cuts_within, each_fits_alone, shortest_paths
 from autoauto.programs.batch_serialisation.sharded_collectives import Sharding
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions

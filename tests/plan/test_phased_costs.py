@@ -33,7 +33,7 @@ def test_the_candidates_cost_what_the_table_says_and_none_within_the_limit_is_mi
     table = with_memory(replace(table.part(0, 1), stash_entries=(0,)), recompute=False, shared=shared)
     limit = int(table.memory_limit_bytes[0])
     costs: dict[tuple[int, int], tuple[int, ...]] = {}
-    monkeypatch.setattr("autoauto.plan.pipeline.bytes_by_ends.MAX_RANGES", most)
+    monkeypatch.setattr("autoauto.plan.pipeline.fitting.MAX_RANGES", most)
     for candidates in phase_candidates(table, limit, all_cuts(table)):
         assert len(set(candidates.stops == table.n_layers)) == 1
         for start, stop, *n_bytes in zip(*(column.tolist() for column in candidates), strict=True):

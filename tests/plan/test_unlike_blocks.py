@@ -7,7 +7,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 
-from autoauto.plan.unlike_blocks import ChainStage, unlike_blocks
+from autoauto.plan.block_cuts import ChainStage, unlike_blocks
 
 
 def best(stages: list[ChainStage], column: int) -> float:

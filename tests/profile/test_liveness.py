@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.profile.liveness import carried, gradient_pattern, stashed, tensor_uses
-from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.cost import TensorUse
 from autoauto.records.costs.stash import ActivationStash
 from autoauto.records.layers import Derivative, Layer, LayerGraph, Tensor, derivative
 from autoauto.records.units import Precision

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autoauto.programs.samples import read_samples
+from autoauto.programs.phased_training.network import read_samples
 from autoauto.records.errors import BadInput
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from math import nan
 
 from autoauto.load.tokens import TokenMeasurement
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.target import Origin
 from autoauto.space.engine_measurements import (
     EngineForecast,

@@ -12,9 +12,13 @@ import pytest
 from autoauto.records.errors import BadInput
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import WEIGHT, Schedule
-from autoauto.schedule.csv_cells import read_cells
-from autoauto.schedule.csv_checks import check_actions, hang_of_waiting_sends
-from autoauto.schedule.read_csv import read_schedule_csv, schedule_from_csv
+from autoauto.schedule.csv_checks import (
+    check_actions,
+    hang_of_waiting_sends,
+    read_cells,
+    read_schedule_csv,
+    schedule_from_csv,
+)
 from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times

@@ -7,7 +7,7 @@ import pytest
 
 from autoauto.engines.metrics import ServerState
 from autoauto.load.tokens import ServerLoad, TokenMeasurement
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.errors import BadInput
 from autoauto.space.engine_measurements import (
     EngineForecast,

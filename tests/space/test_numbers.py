@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from autoauto.records.costs.traffic.percentiles import PERCENTS, Percentiles
+from autoauto.records.costs.traffic.requests import PERCENTS, Percentiles
 from autoauto.space.constraint import Constraint
 from autoauto.space.numbers import (
     NO_RESULT,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from autoauto.programs.phased_training.phase_times import LoopTime, MeasuredRound, PhaseTimes
 from studies import phased_gain
+from studies.phase_times import LoopTime, MeasuredRound, PhaseTimes
 
 
 def made_up(wall_over_cpu: float, slower: float = 1) -> MeasuredRound:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autoauto.records.costs.exchange import TensorUse
+from autoauto.records.costs.cost import TensorUse
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Link, Period
 from studies.published_graphs.dnn_partitioning import read_dnn_partitioning

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_of_decoder(args: argparse.Namespace, given: ModelInputs) -> int:
-    from autoauto.evaluate.inspections.decoder_inspection import inspect_decoder
+    from autoauto.evaluate.inspections.inspection import inspect_decoder
 
     if given != AS_IN_FILE:
         raise BadInput("the inputs of a GGUF file are tokens, got --shape, --batch-axis or --state; leave them out")

@@ -288,7 +288,7 @@ def one_switch(args: argparse.Namespace, name: str) -> bool:
 
 def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
     """The configuration of the arguments."""
-    from autoauto.evaluate.training_orders import default_orders
+    from autoauto.evaluate.modes.training_table import default_orders
     from autoauto.space.requests.request import given_knobs
 
     batch_size = flow.traits.space.get("batch_size", (1,))[:1]

@@ -11,7 +11,7 @@ from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.options import DeviceType
 from autoauto.records.costs.profile import RESERVE
 from autoauto.records.costs.rate_curve import RateCurves
-from autoauto.records.costs.traffic.percentiles import PERCENTS
+from autoauto.records.costs.traffic.requests import PERCENTS
 from autoauto.records.target import RunsServers
 from autoauto.records.units import GIB, MIB, format_number
 from autoauto.report.bounds import bounds_of

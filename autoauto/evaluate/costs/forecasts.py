@@ -1,7 +1,8 @@
 """What estimates said of configurations in earlier commands, beside the profiles: `StoredForecasts`, `forecasts_of`.
 
 A search asks a few hundred forecasts; another one of the same model asks most of them again, whatever it optimises and
-bounds. What takes long to compute of them is stored: plans, whether there is one, phases, steps.
+bounds. What takes long to compute of them is stored: plans, whether there is one, phases, steps. So are the layers of
+model files, `stored_graph`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,23 @@ import hashlib
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial
+from functools import cache, cached_property, lru_cache, partial
+from math import isfinite
 from time import monotonic
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
 from autoauto.evaluate.setting import Setting
+from autoauto.graph.load import find_model, load_graph
+from autoauto.profile.cache import ProfileCache
 from autoauto.profile.forecasts import ForecastStore
 from autoauto.profile.last_writes import write_waiting, write_when_gone
 from autoauto.records.costs.profile import PROFILE_SCHEMA
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.files.json import from_json, to_json
 from autoauto.records.installation import code_version
-from autoauto.records.layers import LayerRange
+from autoauto.records.layers import LayerGraph, LayerRange, ModelInputs
 
 Value = TypeVar("Value")
 SCHEMA = 1
@@ -33,8 +37,6 @@ WRITE_EVERY_S = 5.0
 
 
 class _Failure(msgspec.Struct, frozen=True):
-    """An `Infeasible`, whose attributes these are."""
-
     message: str
     excess_bytes: int
     layers: LayerRange | None
@@ -82,10 +84,8 @@ class StoredForecasts:
         """A forecast, made if there is none.
 
         Args:
-            name: what it is of a configuration.
             key: everything that it depends on besides the setting; its `repr` tells it from others.
             kind: its type, in whose form msgspec writes and reads it exactly.
-            make: makes it.
 
         Raises:
             Infeasible: `make` raises it, or did before.
@@ -95,7 +95,11 @@ class StoredForecasts:
         digest, form = self._store.digest((name, key)), _form(kind)
         outcome = self._stored(digest, form)
         if outcome is None:
-            outcome = _outcome_of(make)
+            try:
+                outcome = _StoredOutcome(make())
+            except Infeasible as failure:
+                reason = _Failure(str(failure), failure.excess_bytes, failure.layers, dict(failure.memory_bytes))
+                outcome = _StoredOutcome(failure=reason)
             self._new[digest] = to_json(outcome).decode()
             if monotonic() - self._written_s > WRITE_EVERY_S:
                 _write(self._store, self._new, self._damaged)
@@ -121,15 +125,6 @@ class StoredForecasts:
         if not self._has_warned:
             print(f"autoauto: forecasts are made anew: {error}", file=sys.stderr)
         self._has_warned = True
-
-
-def _outcome_of(make: Callable[[], Any]) -> _StoredOutcome[Any]:
-    try:
-        return _StoredOutcome(make())
-    except Infeasible as failure:
-        return _StoredOutcome(
-            failure=_Failure(str(failure), failure.excess_bytes, failure.layers, dict(failure.memory_bytes))
-        )
 
 
 @lru_cache(maxsize=64)
@@ -158,3 +153,43 @@ def forecasts_of(setting: Setting) -> StoredForecasts:
     kind = f"{type(setting.target).__module__}.{type(setting.target).__qualname__}"
     content = SCHEMA, PROFILE_SCHEMA, code_version(), kind, setting.traits, sorted(about.items())
     return StoredForecasts(ForecastStore(setting.cache, hashlib.sha256(repr(content).encode()).hexdigest()))
+
+
+_GRAPH_SCHEMA = 1
+"""Version of stored graphs; graphs of other versions are not read."""
+_ELSEWHERE = b"location"
+"""A file of ONNX has this word where weights lie in files beside it, of which its own bytes do not tell."""
+
+
+def stored_graph(model: str, given: ModelInputs, cache: ProfileCache) -> LayerGraph:
+    """The layers of a model file as `load_graph` reads them, which takes long; those of equal bytes are read once."""
+    path = find_model(model)
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return load_graph(model, given)  # which says what is wrong
+    if _ELSEWHERE in content:
+        return load_graph(model, given)
+    key = _GRAPH_SCHEMA, code_version(), path.stem, hashlib.sha256(content).hexdigest(), given
+    subject = hashlib.sha256(repr(key).encode()).hexdigest()  # one of its own, since all of a subject is read at once
+    return _stored(ForecastStore(cache, subject), model, given)
+
+
+@lru_cache(maxsize=16)
+def _stored(store: ForecastStore, model: str, given: ModelInputs) -> LayerGraph:
+    """Read a graph once in a process: all callers get one object, since equal graphs take long to compare."""
+    read = cache(lambda: load_graph(model, given))
+
+    def make() -> LayerGraph | None:
+        return read() if _has_finite_numbers(read()) else None  # JSON has no others
+
+    return StoredForecasts(store).of("graph", (), LayerGraph | None, make) or read()
+
+
+def _has_finite_numbers(graph: LayerGraph) -> bool:
+    for layer in graph.all_layers():
+        for _, value in layer.attributes:
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(number, float) and not isfinite(number) for number in numbers):
+                return False
+    return True

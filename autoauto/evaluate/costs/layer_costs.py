@@ -17,13 +17,13 @@ from autoauto.estimate.table import cost_table, on_devices, with_cuts_at, with_e
 from autoauto.evaluate.costs.forecasts import StoredForecasts, forecasts_of
 from autoauto.evaluate.setting import Setting
 from autoauto.memo import Memo
+from autoauto.plan import replicas
 from autoauto.profile.cache import RangeStore, subject_of
 from autoauto.profile.liveness import tensor_uses
 from autoauto.profile.profiler import Profiler, Progress
 from autoauto.profile.sample import SAMPLE_SHARE, is_sampled, sample, sample_batch_sizes, well_known
 from autoauto.records.costs.correction import PLAIN_SUM, Correction, Estimator, RangeFeature, WholeRange
 from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.exchange import TensorUse
 from autoauto.records.costs.options import CompileOptions, Session
 from autoauto.records.costs.profile import LayerProfile, ModelProfile, WeightUpdate
 from autoauto.records.files.json import to_json
@@ -47,12 +47,7 @@ class EndBytes(NamedTuple):
 
 
 class LayersSummary(NamedTuple):
-    """A digest and the ends of a profile, which need not be read for them.
-
-    Attributes:
-        digest: of what all layers cost.
-        ends: the bytes of the model's inputs and outputs.
-    """
+    """A digest of what all layers cost, and the ends of a profile, which need not be read for them."""
 
     digest: str
     ends: EndBytes
@@ -81,15 +76,16 @@ class LayerProfiles:
 
     def layers(self, options: CompileOptions, progress: Progress | None = None) -> ModelProfile:
         """Every kind of layer compiled once, or the profile that the target has."""
-        return self._profiles.of(options, lambda: self._profile(options, progress))
 
-    def _profile(self, options: CompileOptions, progress: Progress | None) -> ModelProfile:
-        setting = self.setting
-        graph, target, device = setting.graph, self._compiler, setting.device(options)
-        if isinstance(target, Profiled):
-            return target.profile(graph, device, options)
-        profiler = self._profilers.of(device, lambda: Profiler(graph, target, device, setting.cache))
-        return profiler.profile(options, progress)
+        def profile() -> ModelProfile:
+            setting = self.setting
+            graph, target, device = setting.graph, self._compiler, setting.device(options)
+            if isinstance(target, Profiled):
+                return target.profile(graph, device, options)
+            profiler = self._profilers.of(device, lambda: Profiler(graph, target, device, setting.cache))
+            return profiler.profile(options, progress)
+
+        return self._profiles.of(options, profile)
 
     def first_equal_session(self, options: CompileOptions, progress: Progress | None = None) -> Session:
         """The first session that was asked for with which all layers cost as much, on the same devices and links."""
@@ -115,9 +111,6 @@ class LayerwiseCosts(ABC):
     (`autoauto/profile/sample.py`), and by nothing else, so that equal commands give equal answers, whatever was
     compiled before. On real devices, where a range takes long, all that ever ran corrects them, and samples only if
     none of that has a near batch size.
-
-    Attributes:
-        setting: what all configurations have in common.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -171,16 +164,14 @@ class LayerwiseCosts(ABC):
     def whole_plan(self, knobs: Knobs) -> Plan | None:
         """The plan of the whole model on one device, if no layer need be measured for it; else None.
 
-        Raises:
-            Infeasible: it needs more memory than the device has.
+        Raises Infeasible if it needs more memory than the device has.
         """
         return None
 
     def bound_plan(self, knobs: Knobs) -> Plan | None:
         """A plan of one pipeline that is no slower than any, by the whole model alone; None where there is none.
 
-        Raises:
-            Infeasible: too few layers may be parted, or not even equal parts fit.
+        Raises Infeasible if too few layers may be parted, or not even equal parts fit.
         """
         return None
 
@@ -272,8 +263,10 @@ class LayerwiseCosts(ABC):
         """The estimated cost of every range of layers on each device of a line."""
         correction = self.correction(knobs, progress)
         profile, ranges = self.ranges(knobs, correction, progress)
-        proportion, tensors = self.setting.proportion(correction), self._tensors(knobs)
-        table = on_devices(ranges, profile, cluster, proportion, _in_flight(knobs), tensors)
+        setting, tensors = self.setting, None
+        if setting.cluster.topology is not Topology.LINE:  # where any device reaches any other
+            tensors = tensor_uses(setting.graph, knobs.batch_size, setting.precision, training=knobs.training)
+        table = on_devices(ranges, profile, cluster, setting.proportion(correction), _in_flight(knobs), tensors)
         host_cycles = cluster.host_cycles(profile.layers[0].input_bytes, profile.layers[-1].output_bytes)
         devices = range(len(cluster) if knobs.session.differs_by_device else 0)
         of_devices = tuple(self.ranges(knobs, correction, progress, device)[1] for device in devices)
@@ -304,12 +297,24 @@ class LayerwiseCosts(ABC):
         self._ranges[key] = correction, profile, table
         return profile, table
 
-    def _tensors(self, knobs: Knobs) -> list[TensorUse] | None:
-        """The tensors that layers exchange, where any device reaches any other; None on a line."""
-        setting = self.setting
-        if setting.cluster.topology is Topology.LINE:
-            return None
-        return tensor_uses(setting.graph, knobs.batch_size, setting.precision, training=knobs.training)
+    def pipeline_table(self, knobs: Knobs, progress: Progress | None = None, start: int = 0) -> CostTable:
+        """The estimated cost of every range of layers on a pipeline that begins with the device `start`.
+
+        Raises:
+            BadInput: the cluster has several kinds of devices, in any order (`autoauto/evaluate/pipelines/kinds.py`).
+        """
+        self.setting.check_one_kind("this query")
+        return self.table_on(self.setting.line(knobs, start), knobs, progress)
+
+    def shared_cycles(self, knobs: Knobs, starts: Sequence[int]) -> int:
+        """Cycles in which a machine's connection to the host moves a micro-batch of every pipeline.
+
+        `starts` has the first device of every replica.
+        """
+        if self.setting.cluster.machine is None:
+            return 0
+        ends = self.ends(self.setting.options(knobs))
+        return replicas.shared_cycles(self.setting.devices(knobs), knobs.n_ipu, starts, *ends)
 
 
 class LayerCosts(LayerwiseCosts):

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import onnx
 
+from autoauto.engines.llama_cpp import CacheType, kv_cache_bytes
 from autoauto.evaluate.open import open_problem
+from autoauto.graph.decoders.gguf import read_gguf
 from autoauto.graph.inputs.axes import describe, dims_of
 from autoauto.graph.inputs.lengths import OpenAxes
 from autoauto.graph.load import find_model, load_graph
 from autoauto.graph.onnx_file import read_model
-from autoauto.records.errors import AutoautoError, MissingExtra
+from autoauto.records.costs.decoder import DecoderFile, Workload
+from autoauto.records.errors import AutoautoError, DoesNotFit, MissingExtra
 from autoauto.records.layers import LayerGraph, LayerRange, ModelInputs
 from autoauto.records.model_inputs import read_model_inputs, texts_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.requests.problem import Problem
 from autoauto.targets.host.entry import HOST
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
+from autoauto.targets.host.runtimes.llamacpp.target import LlamaCppTarget
 from autoauto.targets.ipu.operators.registry import default_notes, has_rule
 
 
@@ -71,15 +77,10 @@ class Inspection:
 
 
 def inspect_model(model: str, given: ModelInputs, *, runs: bool = True) -> Inspection:
-    """Read a model, at sensible lengths where axes stay open, and ask the runtimes of this machine to run it.
+    """Read a model, by its built-in name or its path, at sensible lengths where axes stay open.
 
-    Args:
-        model: a built-in name, or the path of an ONNX file.
-        given: what is said of its inputs.
-        runs: whether runtimes are asked, which takes seconds.
-
-    Raises:
-        UnreadableModel: there is no such model, or it cannot be read.
+    If it `runs`, the runtimes of this machine are asked to run it, which takes seconds. Raises UnreadableModel if there
+    is no such model, or it cannot be read.
     """
     proto = read_model(find_model(model))
     stored = {tensor.name for tensor in proto.graph.initializer}
@@ -124,7 +125,6 @@ def _end(entry: onnx.ValueInfoProto) -> ModelEnd:
 
 
 def _answers(model: str, given: ModelInputs) -> Iterator[RuntimeAnswer]:
-    """Every installed runtime runs the whole model once, at one sample on one core."""
     try:
         flow = open_problem(Problem(model, target=HOST.name, model_inputs=given))
         runtimes = flow.traits.space["runtime"]
@@ -141,3 +141,71 @@ def _answers(model: str, given: ModelInputs) -> Iterator[RuntimeAnswer]:
             yield RuntimeAnswer(str(runtime), str(error))
         else:
             yield RuntimeAnswer(str(runtime), "")
+
+
+_TOKENS = Workload(8, 8)
+"""Tokens of the one request for which a server is started."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderInspection:
+    """The header of a GGUF file, and whether llama.cpp serves it.
+
+    Attributes:
+        model: the file, as it was given.
+        file: what its header says.
+        answer: why llama.cpp does not come up with it, "" where it does; None where it was not asked.
+    """
+
+    model: str
+    file: DecoderFile
+    answer: str | None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The words of the command that searches it."""
+        start = ("autoauto", "search", self.model, "--target", "host", "--runtime", LlamaCppSession.runtime)
+        return (*start, "--input-tokens", "64", "--output-tokens", "32")
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers as JSON has them."""
+        decoder = self.file.decoder
+        return {
+            "model": decoder.name,
+            "architecture": decoder.architecture,
+            "n_layers": decoder.n_layers,
+            "hidden_size": decoder.hidden_size,
+            "intermediate_size": decoder.intermediate_size,
+            "n_heads": decoder.n_heads,
+            "n_kv_heads": decoder.n_kv_heads,
+            "head_size": decoder.head_size,
+            "vocabulary_size": decoder.vocabulary_size,
+            "is_tied": decoder.is_tied,
+            "experts": None if decoder.experts is None else decoder.experts._asdict(),
+            "max_length": decoder.checkpoint.max_length,
+            "weights": self.file.weights,
+            "n_bytes": self.file.n_bytes,
+            "kv_bytes_per_token": kv_cache_bytes(decoder, 1, CacheType.F16),
+            "runtimes": [] if self.answer is None else [{"name": LlamaCppSession.runtime, "reason": self.answer}],
+        }
+
+
+def inspect_decoder(model: str, *, runs: bool = True) -> DecoderInspection:
+    """Read the header of a GGUF file, and if it `runs` start llama.cpp with it, which takes as long as reading.
+
+    Raises UnreadableModel if it cannot be read.
+    """
+    file = read_gguf(Path(model))
+    return DecoderInspection(model, file, _answer(file) if runs else None)
+
+
+def _answer(file: DecoderFile) -> str | None:
+    try:
+        target = LlamaCppTarget.of(file)
+    except MissingExtra:
+        return None
+    try:
+        with target.serve(LlamaCppSession(), 1, _TOKENS):
+            return ""
+    except DoesNotFit as failure:
+        return str(failure)

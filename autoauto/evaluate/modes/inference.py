@@ -8,7 +8,6 @@ from itertools import chain, repeat
 
 from typing_extensions import override
 
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.mode import StageFlow
 from autoauto.plan.pipeline.optimal import anytime, has_plan
@@ -32,11 +31,7 @@ def best_by_period(table: CostTable, knobs: Knobs) -> BoundedPlan:
 
 @dataclass(frozen=True, slots=True)
 class InferenceFlow(StageFlow):
-    """The `StageFlow` of inference.
-
-    Attributes:
-        costs: of ranges of layers.
-    """
+    """The `StageFlow` of inference."""
 
     costs: LayerwiseCosts
 
@@ -44,24 +39,22 @@ class InferenceFlow(StageFlow):
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
         if knobs.mode.stage_replicas:
             return None
-        return has_plan(pipeline_table(self.costs, knobs, None, start))
+        return has_plan(self.costs.pipeline_table(knobs, None, start))
 
     @override
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """The plan with the shortest period."""
-        return best_by_period(pipeline_table(self.costs, knobs, progress, start), knobs)
+        return best_by_period(self.costs.pipeline_table(knobs, progress, start), knobs)
 
     @override
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
-        return evaluate(pipeline_table(self.costs, knobs, None, start), partition)
+        return evaluate(self.costs.pipeline_table(knobs, None, start), partition)
 
     @override
     def legal_cuts(self, knobs: Knobs) -> list[BoolArray]:
-        return [pipeline_table(self.costs, knobs).cut_allowed]
+        return [self.costs.pipeline_table(knobs).cut_allowed]
 
     @override
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
-        """Replicas exchange nothing, so each has its own cuts."""
         return plans
 
     @override
@@ -87,7 +80,6 @@ class InferenceFlow(StageFlow):
 
     @override
     def simulate(self, knobs: Knobs, measured: Plan) -> Run:
-        """Replicas whose plans differ have timelines of their own."""
         plans = measured.plans
         counts = [len(each.placement) for each in plans] if measured.other_plans else [knobs.replicas]
         timelines = (repeat(self.timeline(knobs, each), n) for each, n in zip(plans, counts, strict=True))

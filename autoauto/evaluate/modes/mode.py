@@ -40,8 +40,7 @@ def no_stages() -> BadInput:
 class ModeFlow(ABC):
     """A mode of running a model, through all rooms: one configuration of it becomes a `Trial`.
 
-    Attributes:
-        forecasts_cells: True if `forecasts` is quicker than single forecasts, and forecasts are what evaluations give.
+    `forecasts_cells` is True if `forecasts` is quicker than single forecasts, and forecasts are what evaluations give.
     """
 
     forecasts_cells: ClassVar[bool] = False
@@ -77,17 +76,14 @@ class ModeFlow(ABC):
     def gap(self, knobs: Knobs) -> float:
         """The largest share of its cost by which a plan of one pipeline may be better; 0 where the best is known.
 
-        Raises:
-            BadInput: the mode has no stages.
-            Infeasible: no plan respects the limits.
+        Raises as `best_plan`.
         """
         raise no_stages()
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of a plan, simulated in their order; in training the whole step, of the slowest replica.
 
-        Raises:
-            BadInput: the mode has no stages.
+        Raises BadInput if the mode has no stages.
         """
         raise no_stages()
 
@@ -151,11 +147,7 @@ class StageFlow(ABC):
 
     @abstractmethod
     def best(self, knobs: Knobs, start: int, progress: Progress | None = None) -> BoundedPlan:
-        """The cheapest plan of the pipeline that begins with the device `start`.
-
-        Raises:
-            Infeasible: no plan respects the limits.
-        """
+        """The cheapest plan of the pipeline that begins with the device `start`; raises Infeasible if there is none."""
 
     @abstractmethod
     def cut_at(self, knobs: Knobs, partition: Sequence[int], start: int = 0) -> Plan:
@@ -169,8 +161,7 @@ class StageFlow(ABC):
     def alike(self, knobs: Knobs, plans: Mapping[int, Plan]) -> Mapping[int, Plan]:
         """Plans of pipelines by their first device, as replicas run them side by side though their devices differ.
 
-        Raises:
-            Infeasible: no plans suit all of them.
+        Raises Infeasible if no plans suit all of them.
         """
 
     @abstractmethod

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from typing_extensions import override
 
 from autoauto.estimate.correct import corrected
 from autoauto.estimate.memory import without_checkpoints
 from autoauto.estimate.table import cost_table, with_entry_overhead
-from autoauto.evaluate.costs.costs import shared_cycles
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.mode import ModeFlow
 from autoauto.evaluate.setting import trial_on
@@ -46,7 +44,6 @@ class PhasedFlow(ModeFlow):
 
     @override
     def forecast(self, knobs: Knobs, *, with_timeline: bool = False) -> Trial:
-        """Phases have no timeline."""
         try:
             _, phases = self.fastest(knobs)
         except DoesNotFit as failure:
@@ -58,20 +55,19 @@ class PhasedFlow(ModeFlow):
         """Know sooner that nothing fits, where a layer does not fit alone."""
         try:
             same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
-            key, forecasts = self.costs.cost_key(same), self.costs.forecasts
-            make = partial(self._layers_may_fit, knobs)
-            may = self._may_fit.of(same, lambda: forecasts.of("phases may fit", key, bool, make))
+            key, forecasts, setting = self.costs.cost_key(same), self.costs.forecasts, self.costs.setting
+
+            def layers_may_fit() -> bool:
+                profile, table = self.costs.profile(setting.options(knobs)), self._one_step_table(knobs)
+                return may_fit(table, profile, setting.devices(knobs), self._options(knobs))
+
+            may = self._may_fit.of(same, lambda: forecasts.of("phases may fit", key, bool, layers_may_fit))
         except DoesNotFit:
             return False
         return may and self.forecast(knobs).fits
 
-    def _layers_may_fit(self, knobs: Knobs) -> bool:
-        profile = self.costs.profile(self.costs.setting.options(knobs))
-        return may_fit(self._one_step_table(knobs), profile, self.costs.setting.devices(knobs), self._options(knobs))
-
     @override
     def evaluate(self, knobs: Knobs) -> Trial:
-        """Every phase is compiled whole."""
         estimate: PhasedPlan | None = None
         try:
             options, estimate = self.fastest(knobs)
@@ -95,10 +91,8 @@ class PhasedFlow(ModeFlow):
         """The fastest phases over the io modes that the period allows, with their options.
 
         Stages and phases are compared on equal terms: loads and stores overlap with compute in phases only if devices
-        overlap the transfers of stages, too. Without overlap io tiles gain nothing: they do not compute.
-
-        Raises:
-            DoesNotFit: some layers fit no phase, or one phase holds the model, which is a replica of one device.
+        overlap the transfers of stages, too. Without overlap io tiles gain nothing: they do not compute. Raises
+        DoesNotFit if some layers fit no phase, or one phase holds the model, which is a replica of one device.
         """
         self.costs.setting.check_devices(knobs)
         same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
@@ -166,14 +160,13 @@ class PhasedFlow(ModeFlow):
         return self._tables.of(same, lambda: self._table(knobs, self._options(knobs)))
 
     def _sharing_host(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
-        cycles = shared_cycles(self.costs, replace(knobs, n_ipu=1), range(options.n_replicas))
+        cycles = self.costs.shared_cycles(replace(knobs, n_ipu=1), range(options.n_replicas))
         return replace(plan, shared_cycles=cycles)
 
     def _table(self, knobs: Knobs, options: PhasedOptions) -> CostTable:
         """The estimated cost of every range of layers as a phase: on one device, with one micro-batch in flight.
 
-        Raises:
-            BadInput: the cluster has several kinds of devices, or stages are to begin at blocks.
+        Raises BadInput if the cluster has several kinds of devices, or stages are to begin at blocks.
         """
         setting = self.costs.setting
         setting.check_one_kind("a plan of phases")
@@ -190,8 +183,7 @@ class PhasedFlow(ModeFlow):
     def _compiled(self, knobs: Knobs, options: PhasedOptions, plan: PhasedPlan) -> PhasedPlan:
         """The phases of `plan` compiled whole; their transfers remain those of the plan.
 
-        Raises:
-            OutOfMemory: a phase needs more than the device has; the error describes the one that lacks most.
+        Raises OutOfMemory if a phase needs more than the device has; the error describes the one that lacks most.
         """
         table = self._table(knobs, options)
         compiled = plan.with_phases(tuple(self._compiled_phase(knobs, phase, table) for phase in plan.phases))
@@ -214,7 +206,6 @@ class PhasedFlow(ModeFlow):
         )
 
     def _trial(self, knobs: Knobs, estimate: PhasedPlan, phases: PhasedPlan, origin: Origin) -> Trial:
-        """The trial of phases by their costs."""
         setting = self.costs.setting
         clock_hz = setting.cluster.clock_hz
         result = Result(

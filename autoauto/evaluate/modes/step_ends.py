@@ -30,8 +30,7 @@ from autoauto.space.knobs import Knobs
 def with_known_state(knobs: Knobs, setting: Setting) -> tuple[Knobs, ...]:
     """The configuration with a known location of the optimizer's state; two, in order, where it depends on what fits.
 
-    Raises:
-        BadInput: the state is to lie in streaming memory, and there is none.
+    Raises BadInput if the state is to lie in streaming memory, and there is none.
     """
     location, has_memory = knobs.mode.values["optimizer_state"], setting.cluster.streaming_memory is not None
     if location is not OptimizerState.AUTO:
@@ -133,7 +132,6 @@ class StepEnds:
         return cycles
 
     def _n_tensors(self, plan: Plan) -> list[int]:
-        """Tensors of weights of every device."""
         if self._tensors is None:
             self._tensors = prefix_sums(_new_weights(self.costs.setting.graph), "tensors")
         return _by_device(plan, self._tensors)
@@ -159,7 +157,6 @@ def _new_weights(graph: LayerGraph) -> list[int]:
 
 
 def _gradient_bytes(plan: Plan) -> list[int]:
-    """Bytes of the gradients of every device."""
     n_bytes = [0] * plan.n_devices
     for stage in plan.stages:
         n_bytes[stage.device] += gradient_bytes(stage.memory_bytes)

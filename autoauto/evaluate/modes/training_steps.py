@@ -21,7 +21,7 @@ from autoauto.schedule.simulate.simulate import order_step
 from autoauto.schedule.simulate.step import StepFunction, step_function
 from autoauto.schedule.stash import in_flight_by_stage
 from autoauto.schedule.times import PlanStep, cost_columns, timeline_of, transfers_of
-from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
+from autoauto.schedule.zero_bubble.problem import zero_bubble_bound
 from autoauto.space.knobs import Knobs
 
 WORTH_SIMULATING = 1e-3  # the share of a step that other cuts must promise before a zero bubble order is made for them
@@ -36,10 +36,8 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
     The search begins with the cuts of least period and never returns worse ones. Where transfers overlap, zero bubble
     orders are made for the times of a plan. For them two plans compete with these cuts: the one with the smallest lower
     bound of all orders, and the one to which moves of cuts lead in the order which the first cuts have; all three
-    orders are made with little effort.
-
-    Raises:
-        Infeasible: no plan respects the limits, or none that was tried where several stages share a device.
+    orders are made with little effort. Raises Infeasible if no plan respects the limits, or none that was tried where
+    several stages share a device.
     """
     costs = StageCosts.of(stages)
     if stages.n_stages == 1:  # there is no cut to choose
@@ -70,11 +68,7 @@ def best_by_simulated_step(stages: StageTable, knobs: Knobs) -> BoundedPlan:
 
 
 def _starts(costs: StageCosts) -> list[tuple[int, ...]]:
-    """Partitions to begin with.
-
-    Raises:
-        Infeasible: as `shortest_periods`, if no plan fits either in which some stages recompute.
-    """
+    """Partitions to begin with; raises as `shortest_periods`, if no plan fits either in which some stages recompute."""
     try:
         return starting_partitions(costs, shortest_periods(costs.stages))
     except Infeasible:
@@ -120,7 +114,13 @@ def _best_zero_bubble(
     costs: StageCosts, starts: list[tuple[int, ...]], knobs: Knobs, lowest: BoundedPlan
 ) -> BoundedPlan:
     period = costs.stages.rows.period
-    first = _first_that_fits(costs, starts)
+    for partition in starts:
+        cuts = costs.cuts(partition)
+        choice = costs.resolve(cuts)
+        if choice is not None:
+            break
+    assert choice is not None  # one of the starts fits, as the caller made sure
+    first = costs.evaluate(cuts, choice.recomputes)
     assert lowest.step_cycles is not None
     best = pipeline_step_cycles(knobs, first), first
     promising = [(lowest.step_cycles, lowest.plan)]
@@ -132,15 +132,6 @@ def _best_zero_bubble(
         if promised_cycles < (1 - WORTH_SIMULATING) * best[0] and plan != first:
             best = min(best, (pipeline_step_cycles(knobs, plan), plan), key=lambda pair: pair[0])
     return BoundedPlan(best[1], min(lowest.bound_cycles, best[0]), best[0])
-
-
-def _first_that_fits(costs: StageCosts, starts: list[tuple[int, ...]]) -> Plan:
-    for partition in starts:
-        cuts = costs.cuts(partition)
-        choice = costs.resolve(cuts)
-        if choice is not None:
-            return costs.evaluate(cuts, choice.recomputes)
-    raise AssertionError  # one of the starts fits, as the caller made sure
 
 
 def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
@@ -162,7 +153,6 @@ def pipeline_step_cycles(knobs: Knobs, plan: Plan) -> float:
 
 @lru_cache(maxsize=256)
 def _order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int, period: Period) -> StepFunction:
-    """As `order_step`; searches ask for few of them, again and again."""
     return order_step(order, n_devices, n_micro_batches, n_chunks, transfers_of(period))
 
 

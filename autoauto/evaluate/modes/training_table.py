@@ -1,6 +1,6 @@
 """What ranges of layers cost as stages of training, `stage_tables`; and where stages may be cut, `legal_cuts`.
 
-The same with a part of the end of a step in every micro-batch: `with_ends_of_steps`.
+The same with a part of the end of a step in every micro-batch: `with_ends_of_steps`. Default orders: `default_orders`.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from dataclasses import replace
 import numpy as np
 
 from autoauto.estimate.sums import cut_allowed, cuts_around, last_segment_prefix_cycles, prefix_sums
-from autoauto.evaluate.costs.costs import pipeline_table
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
+from autoauto.evaluate.setting import Setting
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.memory import RangeMemory
 from autoauto.records.costs.profile import GRADIENT
 from autoauto.records.plans.plan import CutAt
+from autoauto.records.schedule import Order
 from autoauto.records.units import BoolArray, IntArray
 from autoauto.schedule.orders.registry import devices_of, has_one_stage_each
 from autoauto.schedule.stash import in_flight_by_stage, turns_at_once
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Recompute
+from autoauto.space.modes.training import SCHEDULE
 
 
 def stage_tables(
@@ -30,21 +32,19 @@ def stage_tables(
 ) -> list[StageTable]:
     """The estimated cost of every range of layers as each stage of a pipeline that begins with the device `start`.
 
-    They differ in where stages may be cut: a table for each of `legal_cuts` that has enough cuts, one at least.
-
-    Raises:
-        BadInput: as `pipeline_table`; or several stages a device, where devices transfer by themselves or are in no
-            line.
+    They differ in where stages may be cut: a table for each of `legal_cuts` that has enough cuts, one at least. Raises
+    BadInput as `LayerwiseCosts.pipeline_table`, and for several stages a device where devices transfer by themselves or
+    are in no line.
     """
     own = knobs.with_values(recompute=knobs.mode.recomputes_all)
-    table = pipeline_table(costs, own, progress, start)
+    table = costs.pipeline_table(own, progress, start)
     recomputing: CostTable | None = None
     spared: IntArray | None = None
     if knobs.mode.may_recompute and turns_at_once(*knobs.step):
         profile, _ = costs.ranges(own, costs.correction(own, progress), progress, devices_of(knobs.step)[-1])
         spared = last_segment_prefix_cycles(profile)
     if knobs.mode.recompute is Recompute.AUTO:
-        recomputing = pipeline_table(costs, knobs.with_values(recompute=True), progress, start)
+        recomputing = costs.pipeline_table(knobs.with_values(recompute=True), progress, start)
     if has_one_stage_each(knobs.step):
         return [StageTable.of(table, recomputing, spared)]
     devices, moments = devices_of(knobs.step), in_flight_by_stage(*knobs.step)
@@ -105,3 +105,13 @@ def legal_cuts(costs: LayerwiseCosts, knobs: Knobs) -> list[BoolArray]:
         starts = [0, *(block.layers.start for block in setting.graph.blocks), len(tied)]
         choices = [cuts & np.isin(np.arange(len(tied) + 1), starts) for cuts in choices]
     return choices
+
+
+def default_orders(setting: Setting, n_ipu: int) -> tuple[Order, ...]:
+    """The default of `SCHEDULE`; on several devices a ring where that has more places to cut a model than a line has.
+
+    So it is where the first and the last layers read one weight, as embedding and head of GPT-2 do.
+    """
+    tied = [layer.tied for layer in setting.graph.layers]
+    in_line, around = cut_allowed(tied).sum(), max(cuts.sum() for cuts in cuts_around(tied))
+    return (Order.POPART_RING,) if n_ipu > 1 and around > in_line else (SCHEDULE.default,)

@@ -46,8 +46,7 @@ def across_kinds(
     of several devices.
 
     Args:
-        cluster: the devices.
-        knobs: the configuration.
+        cluster, knobs: the devices and the configuration.
         plan_on: plans a pipeline on at most so many devices of every kind.
         only_equal: whether replicas must be alike, as those that one run measures are.
     """
@@ -57,11 +56,7 @@ def across_kinds(
 
 
 def _equal_part(cluster: Cluster, knobs: Knobs) -> tuple[int, ...]:
-    """How many devices of every kind each replica may have.
-
-    Raises:
-        Infeasible: they are fewer than a pipeline needs.
-    """
+    """How many devices of every kind each replica may have; raises Infeasible if a pipeline needs more."""
     n_devices = tuple(kind.n_devices // knobs.replicas for kind in cluster.kinds)
     if sum(n_devices) < knobs.n_ipu:
         parts = ", ".join(f"{n} {kind.device.name}" for n, kind in zip(n_devices, cluster.kinds, strict=True))
@@ -133,14 +128,8 @@ def best_on_kinds(
 ) -> BoundedPlan:
     """The cheapest plan of `knobs.n_ipu` stages by estimated costs, each on a device of whichever kind.
 
-    It is exact, or has a lower bound, as `best_in_any_order`.
-
-    Args:
-        setting: has devices of all kinds.
-        tables: of every kind alone.
-        knobs: the configuration of one pipeline.
-        n_devices: how many devices of every kind the pipeline may have; together they suffice.
-        progress: of profiling.
+    It is exact, or has a lower bound, as `best_in_any_order`. `tables` are of every kind alone, and the pipeline may
+    have `n_devices` of every kind; together they suffice.
 
     Raises:
         BadInput: the plan is for training.
@@ -172,10 +161,7 @@ def best_on_kinds(
 def whole_on_kinds(costs: Sequence[LayerwiseCosts], knobs: Knobs, n_devices: Sequence[int]) -> Plan | None:
     """The fastest device that runs the whole model, by measurements of it on every kind that has devices left.
 
-    None where it takes costs of layers to know it.
-
-    Raises:
-        Infeasible: it needs more memory than any of them has.
+    None where it takes costs of layers to know it. Raises Infeasible if it needs more memory than any of them has.
     """
     plans, failures = [], []
     for kind, n in zip(costs, n_devices, strict=True):
@@ -195,11 +181,7 @@ def whole_on_kinds(costs: Sequence[LayerwiseCosts], knobs: Knobs, n_devices: Seq
 
 
 def _cheapest(tables: Sequence[CostTable], n_devices: Sequence[int], n_in_use: int) -> BoundedPlan:
-    """The cheapest plan over all pairs of links to the host; after an exact one only cheaper ones are searched.
-
-    Raises:
-        Infeasible: no plan respects the limits.
-    """
+    """The cheapest plan over all pairs of links to the host; after an exact one only cheaper ones are searched."""
     best: BoundedPlan | None = None
     for ends in with_host_links(tables):
         # Only an exact plan may cut a search short: of another the bound is still to be improved.
@@ -221,12 +203,8 @@ def _cheapest(tables: Sequence[CostTable], n_devices: Sequence[int], n_in_use: i
 def with_host_links(tables: Sequence[CostTable]) -> Iterator[list[CostTable]]:
     """The tables with the cycles of the host's links of the first and last device, for all pairs of such links.
 
-    Args:
-        tables: one device each, of one kind, that waits for its own links to the host.
-
-    Yields:
-        One table a kind. Where a device has another link to the host than the first (last) one, a stage of it that
-        starts (ends) the pipeline takes `MAX_EXACT` cycles.
+    Tables are of one device of a kind each, that waits for its own links to the host. Where it has another link to the
+    host than the first (last) one, a stage of it that starts (ends) the pipeline takes `MAX_EXACT` cycles.
     """
     if tables[0].period not in (Period.BARRIER, Period.OVERLAP):
         yield list(tables)

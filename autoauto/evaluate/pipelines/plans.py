@@ -7,27 +7,81 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from autoauto.evaluate.costs.costs import pipeline_table, shared_cycles
+import numpy as np
+
 from autoauto.evaluate.costs.layer_costs import LayerwiseCosts
 from autoauto.evaluate.modes.inference import best_by_period
 from autoauto.evaluate.modes.mode import StageFlow, no_stages
 from autoauto.evaluate.modes.step_ends import StepEnds, with_known_state
 from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.evaluate.modes.training_table import stage_tables, with_ends_of_steps
-from autoauto.evaluate.pipelines.even_cuts import Partition, block_cuts, even_partitions, partitions_by_count
 from autoauto.evaluate.pipelines.kinds import KindTables, across_kinds, best_on_kinds, whole_on_kinds
 from autoauto.memo import Memo
+from autoauto.plan.pipeline.infeasible import feasible
 from autoauto.plan.replicas import placements
 from autoauto.profile.profiler import Progress
 from autoauto.records.costs.correction import Correction
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import BadInput, Infeasible
-from autoauto.records.layers import Block
+from autoauto.records.layers import Block, LayerGraph
 from autoauto.records.plans.plan import BoundedPlan, Plan, replicated
-from autoauto.records.units import Precision, format_bytes
+from autoauto.records.units import IntArray, Precision, format_bytes
 from autoauto.schedule.orders.registry import devices_of
 from autoauto.space.knobs import Knobs
 from autoauto.space.modes.mode import Mode
+
+Partition = tuple[int, ...]
+
+
+def block_cuts(graph: LayerGraph) -> list[int]:
+    """The cuts between embedding, encoder layers and head: where blocks begin, and where the last one ends."""
+    if not graph.blocks:
+        return []
+    first, last = graph.blocks[0], graph.blocks[-1]
+    stop = last.layers.stop - last.n_behind
+    return [first.layers.start + first.n_before, *(block.layers.start for block in graph.blocks[1:]), stop]
+
+
+def even_partitions(table: CostTable, blocks: Sequence[Block], n_stages: int) -> Iterator[Partition]:
+    """Cuts into stages that compute about equally long, anywhere and at blocks, or have about as many blocks each.
+
+    Blocks that are left over are spread, or those of the last stages, as in [optimum-graphcore]. Every partition is the
+    boundaries from 0 to the number of layers; none where there are too few legal cuts.
+    """
+    anywhere = np.flatnonzero(table.cut_allowed)[1:-1]
+    compute = table.compute_prefix_cycles
+    shares = compute[-1] * np.arange(1, n_stages) / n_stages
+    for cuts in (anywhere, _at_blocks(table, blocks)):
+        inner = _nearest(cuts, compute, shares)
+        if len(inner) == n_stages - 1:
+            yield (0, *inner.tolist(), table.n_layers)
+    yield from partitions_by_count(table, blocks, n_stages)
+
+
+def partitions_by_count(table: CostTable, blocks: Sequence[Block], n_stages: int) -> Iterator[Partition]:
+    """Yield the partitions of `even_partitions` whose stages have about as many blocks each."""
+    at_blocks = _at_blocks(table, blocks)
+    stages, n_blocks = np.arange(1, n_stages), len(at_blocks) + 1
+    n_each, n_more = divmod(n_blocks, n_stages)
+    if n_each:
+        spread = stages * n_blocks // n_stages - 1
+        at_the_end = stages * n_each + np.maximum(0, stages - (n_stages - n_more)) - 1
+        for chosen in (spread, at_the_end):
+            yield (0, *at_blocks[chosen].tolist(), table.n_layers)
+
+
+def _at_blocks(table: CostTable, blocks: Sequence[Block]) -> IntArray:
+    """The starts of all blocks but the first, where a cut is legal."""
+    starts = np.array([block.layers.start for block in blocks[1:]], dtype=np.int64)
+    return starts[table.cut_allowed[starts]]
+
+
+def _nearest(cuts: IntArray, compute: IntArray, shares: IntArray) -> IntArray:
+    """The cuts before which the compute is nearest to the shares, each once."""
+    if not len(cuts):
+        return cuts
+    return np.unique(cuts[abs(compute[cuts] - shares[:, None]).argmin(axis=1)])
+
 
 WORTH_BALANCING = 0.01  # share of a step by which ends of devices differ from which on cuts that balance them are tried
 PARTS_OF_ENDS = (1 / 3, 2 / 3, 1)  # that they balance: the slowest device of a step need not be that of its end
@@ -55,11 +109,7 @@ class Plans:
         self._alike: dict[tuple[int, int], dict[int, int]] = {}
 
     def mode(self, knobs: Knobs) -> StageFlow:
-        """How the stages of a configuration run.
-
-        Raises:
-            BadInput: it has no stages.
-        """
+        """How the stages of a configuration run. Raises BadInput if it has no stages."""
         mode = self._modes.get(type(knobs.mode))
         if mode is None:
             raise no_stages()
@@ -68,17 +118,24 @@ class Plans:
     def best(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan, and those of replicas whose devices or links differ.
 
-        Raises:
-            Infeasible: no plan respects the limits, or the cluster has too few devices.
+        Raises Infeasible if no plan respects the limits, or the cluster has too few devices.
         """
+
+        def best_on(devices: Devices) -> Plan:
+            # That of a whole model on one device where no layer is needed to know it.
+            if isinstance(devices, tuple):
+                whole = whole_on_kinds(self.kinds, knobs, devices)
+            else:
+                whole = self.costs.whole_plan(knobs)
+            return whole or self.of_pipeline(knobs, devices, progress).plan
+
         self.check_weights(knobs)
-        return self._fastest(knobs, self._on_devices(knobs, lambda devices: self._best_on(knobs, devices, progress)))
+        return self._fastest(knobs, self._on_devices(knobs, best_on))
 
     def can_be_placed(self, knobs: Knobs) -> bool | None:
         """Whether there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
 
-        Raises:
-            DoesNotFit: there is none whatever the plan.
+        Raises DoesNotFit if there is none whatever the plan.
         """
         setting = self.costs.setting
         if setting.cluster.kinds or setting.traits.runs_plans:
@@ -108,23 +165,12 @@ class Plans:
     def _fastest(self, knobs: Knobs, plans: Sequence[Plan]) -> Plan:
         return max(plans, key=partial(self.mode(knobs).samples_per_s, knobs)) if len(plans) > 1 else plans[0]
 
-    def _best_on(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> Plan:
-        """The best plan of one pipeline; that of a whole model on one device where no layer is needed to know it."""
-        if isinstance(devices, tuple):
-            whole = whole_on_kinds(self.kinds, knobs, devices)
-        else:
-            whole = self.costs.whole_plan(knobs)
-        return whole or self.of_pipeline(knobs, devices, progress).plan
-
     def of_pipeline(
         self, knobs: Knobs, devices: Devices | None = None, progress: Progress | None = None
     ) -> BoundedPlan:
         """The cheapest plan of one pipeline, nearly always an exact one; made once.
 
-        Args:
-            knobs: the configuration, with any number of replicas.
-            devices: of the pipeline; by default the first of a line, or any of every kind.
-            progress: of profiling.
+        By default its devices are the first of a line, or any of every kind.
 
         Raises:
             BadInput: the devices are of several kinds, and the plan is for training.
@@ -151,7 +197,11 @@ class Plans:
         """The cheapest plan, or why there is none; made once for all commands, where forecasts are stored."""
 
         def make() -> _PlanParts:
-            best = self._make_plan(knobs, devices, progress)
+            if isinstance(devices, tuple):
+                alone = _of_one_pipeline(knobs)
+                best = best_on_kinds(self.costs.setting, self._kind_tables, alone, devices, progress)
+            else:
+                best = self.mode(knobs).best(knobs, devices, progress)
             return best.plan, best.bound_cycles, best.step_cycles
 
         try:
@@ -159,12 +209,6 @@ class Plans:
             return BoundedPlan(*self.costs.forecasts.of("plan", key, _PlanParts, make))
         except Infeasible as failure:
             return failure
-
-    def _make_plan(self, knobs: Knobs, devices: Devices, progress: Progress | None) -> BoundedPlan:
-        if isinstance(devices, tuple):
-            alone = _of_one_pipeline(knobs)
-            return best_on_kinds(self.costs.setting, self._kind_tables, alone, devices, progress)
-        return self.mode(knobs).best(knobs, devices, progress)
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
         """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
@@ -217,7 +261,7 @@ class Plans:
     def _at(
         self, knobs: Knobs, cut: Callable[[CostTable, Sequence[Block], int], Iterable[Partition]]
     ) -> Iterator[Plan]:
-        table = pipeline_table(self.costs, knobs.with_values(recompute=knobs.mode.recomputes_all))
+        table = self.costs.pipeline_table(knobs.with_values(recompute=knobs.mode.recomputes_all))
         blocks, n_stages = self.costs.setting.graph.blocks, len(devices_of(knobs.step))
         tables = (replace(table, cut_allowed=cuts) for cuts in self.mode(knobs).legal_cuts(knobs))
         partitions = (partition for each in tables for partition in cut(each, blocks, n_stages))
@@ -244,10 +288,7 @@ class Plans:
 
         If no predicted plan fits, the memory limits are raised until the lower end of the prediction interval fills the
         memory, since the estimate may be too high; not where the user has set `planning_proportion`, nor where devices
-        are of several kinds.
-
-        Raises:
-            Infeasible: no plan respects the limits.
+        are of several kinds. Raises Infeasible if no plan respects the limits.
         """
         setting = self.costs.setting
         self.check_weights(knobs)
@@ -257,7 +298,7 @@ class Plans:
             may_fit = setting.traits.runs_plans and failure.excess_bytes and not setting.cluster.kinds
             if not may_fit or setting.planning_proportion is not None:
                 raise
-            interval, table = self.costs.correction(knobs).memory_interval, pipeline_table(self.costs, knobs)
+            interval, table = self.costs.correction(knobs).memory_interval, self.costs.pipeline_table(knobs)
             limits = (table.memory_limit_bytes * (interval.high / interval.low)).astype(table.memory_limit_bytes.dtype)
             return self.by_period(replace(table, memory_limit_bytes=limits), knobs)
 
@@ -271,11 +312,7 @@ class Plans:
         return self.on_all_replicas(knobs, best_by_period(table, knobs).plan)
 
     def on_all_replicas(self, knobs: Knobs, plan: Plan) -> Plan:
-        """Put one plan of a pipeline on the devices of all replicas.
-
-        Raises:
-            Infeasible: there are too few devices.
-        """
+        """Put one plan of a pipeline on the devices of all replicas. Raises Infeasible if there are too few devices."""
         return self._fastest(knobs, self._on_devices(knobs, lambda _: plan))
 
     def first_like(self, knobs: Knobs, start: int) -> int:
@@ -288,11 +325,7 @@ class Plans:
         return alike[start]
 
     def check_weights(self, knobs: Knobs) -> None:
-        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights.
-
-        Raises:
-            Infeasible: it cannot.
-        """
+        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights."""
         setting = self.costs.setting
         if not setting.traits.runs_plans:
             return
@@ -308,15 +341,7 @@ class Plans:
             )
 
     def _on_devices(self, knobs: Knobs, plan_on: Callable[[Devices], Plan]) -> list[Plan]:
-        """The plans of all replicas, one for every way to put them on the devices.
-
-        Args:
-            knobs: the configuration.
-            plan_on: plans the pipeline on some `Devices`; equal pipelines are planned once.
-
-        Raises:
-            Infeasible: there are too few devices, or a plan does not fit.
-        """
+        """The plans of all replicas, one for every way to put them on the devices; equal pipelines are planned once."""
         setting = self.costs.setting
         setting.check_devices(knobs)
         cluster = setting.devices(knobs)
@@ -326,19 +351,9 @@ class Plans:
         else:
             starts_of_ways = placements(cluster, knobs.n_ipu, knobs.replicas)
             attempts = [partial(self._in_line, knobs, starts, plan_on) for starts in starts_of_ways]
-        ways: list[Plan] = []
-        failures: list[Infeasible] = []
-        for attempt in attempts:
-            try:
-                ways.append(attempt())
-            except Infeasible as failure:
-                failures.append(failure)
-        if not ways:
-            raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
-        return ways
+        return feasible(attempts)
 
     def _in_line(self, knobs: Knobs, starts: Sequence[int], plan_from: Callable[[int], Plan]) -> Plan:
-        """The plans of pipelines that begin with these devices."""
         machine_device = self.costs.setting.devices(knobs).machine_device
         firsts = {start: self.first_like(knobs, start) for start in starts}
         plans = self.mode(knobs).alike(knobs, {first: plan_from(first) for first in dict.fromkeys(firsts.values())})
@@ -347,7 +362,7 @@ class Plans:
             plan = plans[firsts[start]]
             devices = tuple(map(machine_device, range(start, start + plan.n_devices)))
             pipelines.append((plan, devices))
-        return replicated(pipelines, shared_cycles(self.costs, knobs, starts))
+        return replicated(pipelines, self.costs.shared_cycles(knobs, starts))
 
 
 def _of_one_pipeline(knobs: Knobs) -> Knobs:

@@ -4,7 +4,7 @@ A pipeline is a row of positions, each a kind of GPUs at the beginning, inside o
 row for every choice of kinds, in which those inside stand in the order of the cluster:
 
     row 0     h100 | h100   h100 | l40s          stages of like positions differ in their blocks alone, so the cuts
-    row 1     l40s | h100   l40s | h100          of all rows and sizes are found together (`plan/equal_blocks.py`)
+    row 1     l40s | h100   l40s | h100          of all rows and sizes are found together (`plan/block_cuts.py`)
     ...       first  inside        last
 """
 
@@ -31,8 +31,7 @@ from autoauto.evaluate.serving.fitting import Need, where_it_fits
 from autoauto.evaluate.serving.nodes import Nodes
 from autoauto.evaluate.serving.rates import DEFAULT_ARRIVALS, Rates, StageSteps, rates_of
 from autoauto.memo import Memo
-from autoauto.plan.block_cuts import Cuts, cuts_of
-from autoauto.plan.unlike_blocks import ChainStage
+from autoauto.plan.block_cuts import ChainStage, Cuts, cuts_of
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import Infeasible
 from autoauto.records.hardware import Link, Period

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 
-from autoauto.records.costs.blocks import BlockKind, Experts, LatentAttention, LinearAttention, StateSpace
-from autoauto.records.costs.formats import BlockPart
+from autoauto.records.costs.blocks import BlockKind, BlockPart, Experts, LatentAttention, LinearAttention, StateSpace
 from autoauto.records.errors import UnreadableModel
 
 Shards = Mapping[BlockPart, tuple[str, ...]]

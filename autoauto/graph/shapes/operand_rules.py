@@ -624,9 +624,12 @@ def resized(node: onnx.NodeProto, operands: Operands, scales: int | None = 2, si
         raise ValueError(f"scales and sizes must be above 0, they are {factors}")
 
 
-def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+def resized_by_operand(node: onnx.NodeProto, operands: Operands) -> None:
     """Resize: (X, scales) in operator set 10, (X, roi, scales, sizes) afterwards."""
-    return resized(node, operands, 1) if len(operands) == 2 else resized(node, operands, 2, 3)
+    if len(operands) == 2:
+        resized(node, operands, 1)
+    else:
+        resized(node, operands, 2, 3)
 
 
 def split(node: onnx.NodeProto, operands: Operands) -> None:

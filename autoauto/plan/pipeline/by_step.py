@@ -127,7 +127,6 @@ class _Ends(NamedTuple):
 
     @classmethod
     def of(cls, in_order: IntArray) -> _Ends:
-        """The ends, from the cut of every edge."""
         first = np.flatnonzero(np.diff(in_order, prepend=-1))
         return cls(in_order[first], first)
 
@@ -166,18 +165,10 @@ class _Edges(NamedTuple):
         return cls(starts, stops, costs, bounds, by_stop, _Ends.of(starts), _Ends.of(stops[by_stop]))
 
     def below(self, limit: float) -> _Edges:
-        """The edges whose lower bound is at most `limit`."""
         remaining = self.bounds <= limit
         if remaining.all():
             return self
         return _Edges.of(self.starts[remaining], self.stops[remaining], self.costs[remaining], self.bounds[remaining])
-
-
-class _Distances(NamedTuple):
-    """For G weights: of every stage's edges the lengths (G, E), and from every cut (G, cuts) that to the end."""
-
-    lengths: list[FloatArray]
-    to_end: list[FloatArray]
 
 
 class _StepSearch:
@@ -205,7 +196,6 @@ class _StepSearch:
         return self.best_cycles - 0.5 + max(0.01, 1e-12 * self.best_cycles)
 
     def lower_bound(self) -> float:
-        """A lower bound of the step of every plan."""
         # A plan is bounded by the largest bound of its edges; the smallest such bound over all plans bounds all.
         largest = np.zeros((1, self.n_cuts))
         for edges in self.edges:
@@ -239,8 +229,7 @@ class _StepSearch:
     def try_all(self, plans: IntArray) -> float:
         """Keep the best of some plans, (K, S + 1) cuts, if it is better.
 
-        Returns:
-            The bound of those that are left out, because many were tried in vain; infinite if none is.
+        Returns the bound of those that are left out, because many were tried in vain; infinite if none is.
         """
         if not len(plans):
             return np.inf
@@ -271,8 +260,7 @@ class _StepSearch:
     def bound_edges(self, n_rounds: int = ROUNDS) -> bool:
         """Play the games of all stages and of none, turn by turn; every answer bounds the edges.
 
-        Returns:
-            Whether it is certain that no plan of these edges is better than the best so far.
+        Returns whether it is certain that no plan of these edges is better than the best so far.
         """
         self.edges = [self._edges(s, *ends) for s, ends in enumerate(pairwise(self._thinned(self._positions())))]
         if not self.edges:
@@ -319,15 +307,14 @@ class _StepSearch:
         return np.stack(plans, axis=1)
 
     def enumerate(self) -> None:
-        """Build the plans that are left, stage by stage."""
         self.weights.sort(key=lambda pair: -pair[0])
         if not self.weights:
             return
         # The weights with the largest bounds of all plans also bound partial plans well.
-        known = self._distances(np.stack([weights for _, weights in self.weights[:MAX_WEIGHTS]]))
+        lengths, to_end = self._distances(np.stack([weights for _, weights in self.weights[:MAX_WEIGHTS]]))
         plans = np.zeros((1, 1), dtype=np.int64)
-        bounds, sums = np.zeros(1), np.zeros((len(known.to_end[0]), 1))
-        for edges, length, rest in zip(self.edges, known.lengths, known.to_end[1:], strict=True):
+        bounds, sums = np.zeros(1), np.zeros((len(to_end[0]), 1))
+        for edges, length, rest in zip(self.edges, lengths, to_end[1:], strict=True):
             # Edges are in order of starts: those by which a plan goes on are `[first, after)`.
             first = np.searchsorted(edges.starts, plans[:, -1], "left")
             after = np.searchsorted(edges.starts, plans[:, -1], "right")
@@ -348,8 +335,11 @@ class _StepSearch:
         for best_first in np.array_split(plans[np.argsort(bounds, kind="stable")], len(plans) // 64 + 1):
             self.dropped = min(self.dropped, self.try_all(best_first))
 
-    def _distances(self, weights: FloatArray) -> _Distances:
-        """The lengths of edges and ways for (G, S, 5) weights, after edges are removed that no better plan has."""
+    def _distances(self, weights: FloatArray) -> tuple[list[FloatArray], list[FloatArray]]:
+        """For (G, S, 5) weights the lengths of every stage's edges (G, E), and from every cut to the end (G, cuts).
+
+        Edges that no better plan has are removed before.
+        """
         limit = self.limit
         self.edges = [edges.below(limit) for edges in self.edges]
         at_end = np.where(np.arange(self.n_cuts) == self.n_cuts - 1, 0.0, np.inf)
@@ -359,10 +349,9 @@ class _StepSearch:
             lengths.append(weights[:, s] @ edges.costs.T)
             onwards = lengths[-1] + to_end[-1].take(edges.stops, axis=1)
             to_end.append(edges.from_starts.minimum(onwards, self.n_cuts))
-        return _Distances(lengths[::-1], to_end[::-1])
+        return lengths[::-1], to_end[::-1]
 
     def _edges(self, stage: int, starts: IntArray, stops: IntArray) -> _Edges:
-        """The ranges between some cuts that fit."""
         first, last = np.nonzero(self.costs.fits(stage, starts[:, None], stops))
         starts, stops = starts[first], stops[last]
         return _Edges.of(starts, stops, self.costs.stage(stage, starts, stops), np.zeros(len(starts)))

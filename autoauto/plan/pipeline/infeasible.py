@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
-from autoauto.plan.pipeline.bytes_by_ends import NEVER, RangeEnds, SharedUses, bytes_by_ends, parts
-from autoauto.plan.pipeline.fitting import earliest_starts
+from autoauto.plan.pipeline.fitting import NEVER, RangeEnds, SharedUses, bytes_by_ends, earliest_starts, parts
 from autoauto.plan.pipeline.problem import CutProblem, evaluate
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.errors import Infeasible
 from autoauto.records.layers import LayerRange
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.units import IntArray, format_bytes
+
+Made = TypeVar("Made")
+
+
+def feasible(attempts: Iterable[Callable[[], Made]]) -> list[Made]:
+    """What the attempts make that do not raise Infeasible; if none does, the failure that lacks least is raised."""
+    made: list[Made] = []
+    failures: list[Infeasible] = []
+    for attempt in attempts:
+        try:
+            made.append(attempt())
+        except Infeasible as failure:
+            failures.append(failure)
+    if not made:
+        raise min(failures, key=lambda failure: (not failure.excess_bytes, failure.excess_bytes))
+    return made
 
 
 def why_infeasible(table: CostTable, problem: CutProblem) -> Infeasible:
@@ -104,7 +120,6 @@ def _between_ends(table: CostTable, problem: CutProblem, excess: _Excess, lackin
 
 
 def _even_cuts(problem: CutProblem) -> list[int]:
-    """Cuts into stages of about equally many bytes."""
     sums, n_stages = problem.blocks.costs[0].forms[0].one_in_flight.stop_bytes, problem.n_stages
     wanted = np.linspace(sums[0], sums[-1], n_stages + 1)
     first, last = np.array(problem.cut_limits).T
@@ -119,8 +134,7 @@ def _even_cuts(problem: CutProblem) -> list[int]:
 class _Excess:
     """By how much ranges exceed the limit of a device, for all devices that differ in it, their stash or their costs.
 
-    Attributes:
-        key_of: by device, which of the different ones it is.
+    `key_of` says by device which of the different ones it is.
     """
 
     def __init__(self, table: CostTable, problem: CutProblem) -> None:

@@ -32,13 +32,11 @@ def chunk_table(table: CostTable, n_chunks: int) -> CostTable:
         device    0 --> 1 --> 2 --> 0 --> 1 --> 2
              host                ^                host
 
-    The first chunk receives from the host and the last sends to it. The link from the last device back to the first
-    (^) is like the one that leaves the first device and the one that enters the last. All devices wait for the host
-    once a period, so its constants count in the first chunk of a device only. They are subtracted from the others:
-    `receive_cycles[0]` and `send_cycles[-1]` must hold nothing else, as `estimate/table.py` makes them.
-
-    Raises:
-        BadInput: `n_chunks` is below 1, or above 1 where devices stash activations or exchange by themselves.
+    The first chunk receives from the host and the last sends to it. The link from the last device back to the first (^)
+    is like the one that leaves the first device and the one that enters the last. All devices wait for the host once a
+    period, so its constants count in the first chunk of a device only. They are subtracted from the others:
+    `receive_cycles[0]` and `send_cycles[-1]` must hold nothing else, as `estimate/table.py` makes them. Raises BadInput
+    if `n_chunks` is below 1, or above 1 where devices stash activations or exchange by themselves.
     """
     if n_chunks < 1:
         raise BadInput(f"chunks a device must be at least 1, got {n_chunks}")
@@ -108,18 +106,17 @@ def interleaved(table: CostTable, n_chunks: int, max_nodes: int = 1_000) -> Boun
             excess_bytes=0,
         )
     best = search.perturb(min(map(search.descend, search.starts())), Random(0))
-    result = search.branch(*best, max_nodes)
-    plan = evaluate_chunks(rows, table.n_devices, search.problem.partition(list(result.cuts)))
-    if result.value.excess_bytes > 0:
-        device = max(range(table.n_devices), key=lambda device: search.load(device, result.cuts).excess_bytes)
-        raise _out_of_memory(plan, device, result)
-    return BoundedPlan(plan, min([plan.cost_cycles, *map(search.bound, result.open_nodes)]))
+    value, cuts, open_nodes = search.branch(*best, max_nodes)
+    plan = evaluate_chunks(rows, table.n_devices, search.problem.partition(list(cuts)))
+    if value.excess_bytes > 0:
+        device = max(range(table.n_devices), key=lambda device: search.load(device, cuts).excess_bytes)
+        raise _out_of_memory(plan, device, value.excess_bytes, "no plan found fits" if open_nodes else "no plan fits")
+    return BoundedPlan(plan, min([plan.cost_cycles, *map(search.bound, open_nodes)]))
 
 
-def _out_of_memory(plan: Plan, device: int, result: _SearchResult) -> Infeasible:
+def _out_of_memory(plan: Plan, device: int, excess: int, outcome: str) -> Infeasible:
     chunks = [stage for stage in plan.stages if stage.device == device]
-    largest, excess = max(chunks, key=lambda stage: stage.total_bytes), result.value.excess_bytes
-    outcome = "no plan found fits" if result.open_nodes else "no plan fits"
+    largest = max(chunks, key=lambda stage: stage.total_bytes)
     return Infeasible(
         f"every device must hold its {len(chunks)} chunks, but {outcome}: the best plan tried exceeds device {device} "
         f"by {format_bytes(excess)}, with layers {largest.layers} as its largest chunk; "
@@ -149,23 +146,12 @@ class _Value(NamedTuple):
     unevenness: int
 
 
-class _SearchResult(NamedTuple):
-    """The best plan, and the partial plans whose completions may be better."""
-
-    value: _Value
-    cuts: Cuts
-    open_nodes: list[Cuts]
-
-
 @dataclass(frozen=True, slots=True)
 class _ChunkSearch:
     """A search, with the loads that it has computed.
 
     Attributes:
         table: the `chunk_table`.
-        problem: the same, prepared; a stage of it is a chunk.
-        n_devices: how many devices there are, each with several of the table's rows.
-        min_compute_cycles: a lower bound of every plan's compute.
         min_rest_transfer_cycles: (n_stages + 1, n_devices) by the number of chunks in a partial plan and by device: a
             lower bound of the transfer of the device's chunks that are missing in the partial plan.
         loads: a cache of loads, by device and the cuts of its chunks.
@@ -212,12 +198,12 @@ class _ChunkSearch:
             best = min(best, self.descend((0, *sorted(same + drawn), n_blocks)))
         return best
 
-    def branch(self, value: _Value, cuts: Cuts, max_nodes: int) -> _SearchResult:
-        """Branch and bound, depth first, from the plan `cuts`; `open_nodes` are the partial plans that are left."""
+    def branch(self, value: _Value, cuts: Cuts, max_nodes: int) -> tuple[_Value, Cuts, list[Cuts]]:
+        """Branch and bound, depth first, from the plan `cuts`: the best plan, and the partial plans that are left."""
         stack: list[Cuts] = [(0,)]
         for _ in range(max_nodes):
             # Pruned when they come up and not when they are pushed: by then the best plan may be better.
-            while stack and self.is_pruned(stack[-1], value):
+            while stack and value.excess_bytes <= 0 and self.bound(stack[-1]) >= value.cost_cycles:
                 stack.pop()
             if not stack:
                 break
@@ -226,7 +212,7 @@ class _ChunkSearch:
                 value, cuts = self.value(partial), partial  # complete, and not pruned: better than the best so far
             else:
                 stack += self.extensions(partial)
-        return _SearchResult(value, cuts, stack)
+        return value, cuts, stack
 
     def extensions(self, cuts: Cuts) -> Iterator[Cuts]:
         """The partial plans with one more chunk that fits; the nearest to equal compute is last, so visited first."""
@@ -242,10 +228,6 @@ class _ChunkSearch:
         share = prefix[-1] * len(cuts) // n_stages
         yield from sorted(longer, key=lambda extension: -abs(prefix[extension[-1]] - share))
 
-    def is_pruned(self, cuts: Cuts, best: _Value) -> bool:
-        """Whether the best plan fits and no completion of this partial plan costs less."""
-        return best.excess_bytes <= 0 and self.bound(cuts) >= best.cost_cycles
-
     def bound(self, cuts: Cuts) -> int:
         """A lower bound of the cost of every completion of this partial plan."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
@@ -255,7 +237,6 @@ class _ChunkSearch:
         return self.cost(max(self.min_compute_cycles, compute), transfer)
 
     def value(self, cuts: Cuts) -> _Value:
-        """The rank of a plan."""
         loads = [self.load(device, cuts) for device in range(self.n_devices)]
         compute = max(load.compute_cycles for load in loads)
         transfer = max(load.transfer_cycles for load in loads)
@@ -264,7 +245,6 @@ class _ChunkSearch:
         return _Value(max(0, excess), self.cost(compute, transfer), unevenness)
 
     def cost(self, compute_cycles: int, transfer_cycles: int) -> int:
-        """The cost of a plan whose devices compute and transfer so long at most."""
         if self.problem.period is Period.BARRIER:
             return compute_cycles + transfer_cycles
         return max(compute_cycles, transfer_cycles)

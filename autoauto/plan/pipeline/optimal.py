@@ -42,10 +42,8 @@ def anytime(table: CostTable, seconds: float = float("inf"), rel_gap: float = 0.
     """The best plan within `seconds`, or as soon as no plan can cost less by more than the share `rel_gap` of its cost.
 
     Stops between two steps of the search, and never before there is a plan. Where any device reaches any other, it
-    takes the time that it takes (`best_in_line`).
-
-    Raises:
-        Infeasible: no plan respects the limits; the error says which limit and what is missing.
+    takes the time that it takes (`best_in_line`). Raises Infeasible if no plan respects the limits; the error says
+    which limit and what is missing.
     """
     if table.exchange is not None:
         return best_in_line(table)
@@ -139,7 +137,7 @@ def _walk(problem: CutProblem) -> Iterator[Incumbent]:
     low, step = compute_lower_bound(problem), largest_block(problem) // 8
     start = None
     for start in _initial_incumbents(problem, low, step):
-        yield start.incumbent
+        yield start[0]
     if start is None:
         return
     (best, cost, _), lowest_transfer = start
@@ -166,18 +164,11 @@ def _walk(problem: CutProblem) -> Iterator[Incumbent]:
     yield Incumbent(best, cost, cost)
 
 
-class _BoundedIncumbent(NamedTuple):
-    """An incumbent, and a lower bound of the transfer of any cheaper plan."""
+def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[tuple[Incumbent, int]]:
+    """A few plans, each with a lower bound of the transfer of any cheaper plan.
 
-    incumbent: Incumbent
-    lowest_transfer: int
-
-
-def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_BoundedIncumbent]:
-    """A few plans, and bounds on transfer: a bisection over transfer, with nearly the smallest compute for each.
-
-    The cheaper these plans are, the shorter is the walk. `low` is a lower bound of every plan's compute; compute may
-    exceed the smallest by `step`.
+    They are found by a bisection over transfer, with nearly the smallest compute for each. The cheaper they are, the
+    shorter is the walk. `low` is a lower bound of every plan's compute; compute may exceed the smallest by `step`.
     """
     lowest_transfer = transfer_lower_bound(problem)
     high = compute_upper_bound(problem)
@@ -187,7 +178,7 @@ def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_B
     cost, first = problem.cost_cycles(best), problem.compute_cycles(best)
     highest_transfer = problem.transfer_cycles(best)
     for _ in range(3):
-        yield _BoundedIncumbent(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
+        yield Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer
         transfer = (lowest_transfer + highest_transfer) // 2
         cuts = minimum_compute_cuts(problem, transfer, low, cost - lowest_transfer - 1, first + step, tolerance=step)
         if cuts is None:
@@ -196,7 +187,7 @@ def _initial_incumbents(problem: CutProblem, low: int, step: int) -> Iterator[_B
             highest_transfer = problem.transfer_cycles(cuts)
             best = min(best, cuts, key=problem.cost_cycles)
             cost = problem.cost_cycles(best)
-    yield _BoundedIncumbent(Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer)
+    yield Incumbent(best, cost, min(cost, low + lowest_transfer)), lowest_transfer
 
 
 def minimum_compute_cuts(

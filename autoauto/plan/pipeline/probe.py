@@ -62,8 +62,6 @@ def search_smallest_bound(
     Args:
         attempt: finds a solution within a bound, or None; if it succeeds at a bound, it must succeed at larger ones.
         realised: the value of a solution, which is the smallest bound that holds for it; the search continues below.
-        low, high: the smallest and the largest bound to try.
-        first: the bound to try first.
         snap: raises a bound to the next value that a solution may have, since no bound in between can succeed.
         tolerance: the bound of the result may exceed the smallest one by this much.
     """
@@ -108,7 +106,6 @@ def cut_ranges(problem: CutProblem, own_cycles: list[int], cuts: list[list[int]]
     The ranges are those of the module's drawing, by compute and memory.
 
     Args:
-        problem: the blocks and stages.
         own_cycles: the bound on compute in cycles of every device's own clock.
         cuts: for every cut the positions to choose from, ascending.
     """

@@ -28,13 +28,7 @@ from autoauto.records.units import format_bytes, reference_cycles
 
 
 class Clock(NamedTuple):
-    """Devices on which every range takes equally many cycles of the reference clock.
-
-    Attributes:
-        speed: of their clock.
-        costs: of ranges on these devices.
-        devices: which they are.
-    """
+    """Devices on which every range takes equally many cycles of the reference clock."""
 
     speed: Fraction
     costs: BlockCosts
@@ -67,11 +61,8 @@ class CutProblem:
     A plan is a list of P + 1 cuts, each the index of the block before which it lies: 0 first, B last.
 
     Attributes:
-        blocks: the blocks and their costs.
         fitting: by device, the ranges that memory allows.
         speeds: (P,) every device's clock relative to the reference clock.
-        clocks: the devices whose cycles are equal.
-        period: what the devices do at the same time.
         start_loads, stop_loads: (P,) lists by start and by stop, (B + 1,). Besides its compute, a stage is within a
             bound if its two loads add up to `load_scales` times the bound or less.
         load_scales: (P,) factors of the bound.
@@ -92,8 +83,15 @@ class CutProblem:
     def of(cls, blocks: Blocks, fitting: list[Fitting], speeds: tuple[Fraction, ...], period: Period) -> CutProblem:
         """The problem whose cuts may lie anywhere."""
         loads = _loads(blocks, speeds, period)
-        cut_limits = _all_positions(len(blocks), len(speeds))
-        return cls(blocks, fitting, speeds, _clocks(blocks, speeds), period, *loads, cut_limits)
+        n_blocks, n_stages = len(blocks), len(speeds)
+        # Before every cut and after it lies at least a block for each stage there.
+        inner = [(i, n_blocks - n_stages + i) for i in range(1, n_stages)]
+        cut_limits = [(0, 0), *inner, (n_blocks, n_blocks)]
+        clocks: dict[tuple[Fraction, int], Clock] = {}
+        for device, speed in enumerate(speeds):
+            own = blocks.costs[device]
+            clocks.setdefault((speed, id(own)), Clock(speed, own, [])).devices.append(device)
+        return cls(blocks, fitting, speeds, list(clocks.values()), period, *loads, cut_limits)
 
     @property
     def n_stages(self) -> int:
@@ -165,8 +163,7 @@ class CutProblem:
 def prepare(table: CostTable) -> CutProblem:
     """Contract the layers and find the ranges that memory allows, in O(n) for each different device if they are nested.
 
-    Raises:
-        BadInput: any device reaches any other, so that a stage's transfers depend on both its ends.
+    Raises BadInput if any device reaches any other, so that a stage's transfers depend on both its ends.
     """
     if table.exchange is not None:
         raise BadInput("this query needs devices in a line, got topology all-to-all; try the best plan alone")
@@ -228,26 +225,11 @@ def _loads(
     return start_loads, stop_loads, [speed.numerator for speed in speeds]
 
 
-def _clocks(blocks: Blocks, speeds: tuple[Fraction, ...]) -> list[Clock]:
-    clocks: dict[tuple[Fraction, int], Clock] = {}
-    for device, speed in enumerate(speeds):
-        own = blocks.costs[device]
-        clocks.setdefault((speed, id(own)), Clock(speed, own, [])).devices.append(device)
-    return list(clocks.values())
-
-
-def _all_positions(n_blocks: int, n_stages: int) -> list[tuple[int, int]]:
-    """The first and last position of every cut: before it and after it lies at least a block for each stage there."""
-    return [(0, 0), *((i, n_blocks - n_stages + i) for i in range(1, n_stages)), (n_blocks, n_blocks)]
-
-
 def check_one_in_flight(table: CostTable, what: str) -> None:
     """Refuse a table with several micro-batches in flight; `what` cannot be planned with it.
 
-    A table has fixed numbers of them, but they differ between device counts, and between chunks of a device.
-
-    Raises:
-        BadInput: some device stashes activations for the backward pass.
+    A table has fixed numbers of them, but they differ between device counts, and between chunks of a device. Raises
+    BadInput if some device stashes activations for the backward pass.
     """
     if any(table.stash_entries):
         in_flight = [1 + entries for entries in table.stash_entries]
@@ -292,8 +274,7 @@ def transfer_lower_bound(problem: CutProblem) -> int:
 def evaluate(table: CostTable, partition: Sequence[int]) -> Plan:
     """The plan that cuts at `partition`, the n_devices + 1 boundaries from 0 to n_layers; no limit is checked.
 
-    Raises:
-        BadInput: the partition is not the boundaries of non-empty stages, one a device.
+    Raises BadInput if the partition is not the boundaries of non-empty stages, one a device.
     """
     n_devices, n_layers = table.n_devices, table.n_layers
     ascending = all(start < stop for start, stop in pairwise(partition))
@@ -326,8 +307,7 @@ def stage_of(table: CostTable, device: int, start: int, stop: int) -> Stage:
 def check_memory(*plans: Sequence[Stage | Phase]) -> None:
     """Refuse plans of stages or phases if a phase exceeds its device, or the stages of a device do together.
 
-    Raises:
-        OutOfMemory: one does; the message names the one that exceeds it most, and its largest stage.
+    Raises OutOfMemory if one does; the message names the one that exceeds it most, and its largest stage.
     """
     # Stages of a device are in its memory together. A phase has the device for itself: it is a group of its own.
     groups: dict[tuple[int, int], list[Stage | Phase]] = defaultdict(list)
@@ -353,5 +333,4 @@ def check_memory(*plans: Sequence[Stage | Phase]) -> None:
 
 
 def _excess_bytes(parts: Sequence[Stage | Phase]) -> int:
-    """By how much parts exceed the one device that they are on."""
     return sum(part.total_bytes for part in parts) - parts[0].limit_bytes

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from autoauto.plan.pipeline.blocks import Blocks, block_forms, contract
-from autoauto.plan.pipeline.bytes_by_ends import RangeEnds, SharedUses, bytes_by_ends
+from autoauto.plan.pipeline.fitting import RangeEnds, SharedUses, bytes_by_ends
 from autoauto.plan.pipeline.infeasible import excess_bytes, out_of_memory, too_few_cuts, why_infeasible
 from autoauto.plan.pipeline.probe import UNBOUNDED, search_smallest_bound
 from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
@@ -56,8 +56,7 @@ def no_cycles(n_bytes: Amount, /) -> Amount:
 def best_in_line(table: CostTable) -> BoundedPlan:
     """The best plan on all devices in their order; exact for up to `MAX_BLOCKS` legal cuts.
 
-    Raises:
-        Infeasible: no plan fits; the error says what is missing.
+    Raises Infeasible if no plan fits; the error says what is missing.
     """
     coarse = _with_fewer_cuts([table])[0]
     blocks = contract(coarse)
@@ -66,7 +65,10 @@ def best_in_line(table: CostTable) -> BoundedPlan:
     choice_of: dict[tuple[object, ...], int] = {}  # like devices share a choice, and with it the costs of all ranges
     steps = []
     for device in range(table.n_devices):
-        key = _device_key(table, device)
+        # Every range costs the same, transfers included, on devices of equal keys.
+        links = table.exchange and (table.exchange.receive_links[device], table.exchange.send_links[device])
+        cycles = table.receive_cycles[device].tobytes(), table.send_cycles[device].tobytes()
+        key = _own_key(table, device), cycles, links
         if key not in choice_of:
             choice_of[key] = len(choices)
             fits = range_bytes(coarse, device) <= coarse.memory_limit_bytes[device]
@@ -86,10 +88,8 @@ def best_in_line(table: CostTable) -> BoundedPlan:
 def anywhere(table: CostTable) -> CostTable:
     """The costs of one device that may stand anywhere in a line, of a table of two or more like devices.
 
-    It receives from a neighbour, or from the host if its stage starts at layer 0; likewise it sends.
-
-    Raises:
-        BadInput: the devices differ.
+    It receives from a neighbour, or from the host if its stage starts at layer 0; likewise it sends. Raises BadInput if
+    the devices differ.
     """
     receive, send = table.receive_cycles, table.send_cycles
     alike = len({_own_key(table, device) for device in range(table.n_devices)}) == 1
@@ -221,7 +221,6 @@ class _KindStages:
 
     @cached_property
     def _weight_bytes(self) -> IntArray:
-        """Bytes of the weights of every range, by the cuts at its ends."""
         prefix = self.tables[0].memory.exclusive(PARAMETER).stop_bytes[self.blocks[0].cuts]
         n_bytes: IntArray = np.maximum(np.subtract.outer(-prefix, -prefix), 0)
         return n_bytes
@@ -236,7 +235,6 @@ class _KindStages:
 
     @cached_property
     def _costs(self) -> list[RangeCosts]:
-        """By way the costs of all ranges, whatever fits."""
         moved = moved_bytes(self.coarse[0], self.blocks[0])
         alone = []
         for table, blocks in zip(self.coarse, self.blocks, strict=True):
@@ -250,7 +248,6 @@ class _KindStages:
         return costs
 
     def _exchanged(self, m: int, n_bytes: Amount) -> Amount:
-        """Cycles in which one of m replicas exchanges the gradients of its weights."""
         return self.gradient_cycles(n_bytes * 4 * (m - 1) // m)
 
     def plan_of(self, route: Route) -> Plan:
@@ -268,16 +265,14 @@ class _KindStages:
         return Plan(tuple(stages), self.tables[0].period, self.tables[0].host_cycles)
 
 
-MovedBytes = tuple[IntArray, IntArray] | None
-"""`Exchange.range_bytes`; None where tensors pass on from neighbour to neighbour."""
-
-
-def moved_bytes(table: CostTable, blocks: Blocks) -> MovedBytes:
-    """Bytes that every range receives and sends, equal on all devices."""
+def moved_bytes(table: CostTable, blocks: Blocks) -> tuple[IntArray, IntArray] | None:
+    """`Exchange.range_bytes`, equal on all devices; None where tensors pass on from neighbour to neighbour."""
     return None if table.exchange is None else table.exchange.range_bytes(blocks.cuts)
 
 
-def range_costs(table: CostTable, device: int, blocks: Blocks, moved: MovedBytes, fits: BoolArray) -> RangeCosts:
+def range_costs(
+    table: CostTable, device: int, blocks: Blocks, moved: tuple[IntArray, IntArray] | None, fits: BoolArray
+) -> RangeCosts:
     """The costs of all ranges on one device, of which some fit."""
     speed = table.speeds[device]
     own = blocks.costs[device]
@@ -313,13 +308,6 @@ def _range_bytes(memory: RangeMemory, cut_allowed: bytes, stash_entries: int) ->
         of_form = np.where(ends.are_ranges, by_ends, _NO_RANGE).T
         n_bytes[:-1, 1:] = np.minimum(n_bytes[:-1, 1:], of_form)
     return n_bytes
-
-
-def _device_key(table: CostTable, device: int) -> tuple[object, ...]:
-    """A key that is equal for devices on which every range costs the same, transfers included."""
-    links = table.exchange and (table.exchange.receive_links[device], table.exchange.send_links[device])
-    cycles = table.receive_cycles[device].tobytes(), table.send_cycles[device].tobytes()
-    return _own_key(table, device), cycles, links
 
 
 def _own_key(table: CostTable, device: int) -> tuple[int, Fraction, int, int]:

@@ -96,12 +96,10 @@ class RangeProblem:
     """Blocks to divide among devices whose costs are given for every range.
 
     Attributes:
-        choices: the ways to run a stage.
         steps: the stages that may follow each other: (choice, states before, states after), so that all steps into a
             state come before those out of it. All states before a step use equally many devices, and so do those after.
         n_in_use: (S,) how many devices every state uses; state 0 uses none.
         last_states: those in which all blocks may be done, the preferred one first.
-        period: what the devices do at the same time.
         bound_cycles: a lower bound of any plan's compute.
     """
 
@@ -130,11 +128,7 @@ class RangeProblem:
     def probe(self, compute_cycles: int, transfer_cycles: int, within: Windows | None = None) -> Route | None:
         """The stages of a plan within both bounds; None when there is none.
 
-        Without a barrier both are one bound of the cost.
-
-        Args:
-            compute_cycles, transfer_cycles: the bounds.
-            within: the `windows` of bounds that are no tighter, where the caller has them.
+        Without a barrier both are one bound of the cost. `within` are the `windows` of bounds that are no tighter.
         """
         within = within or self._all_blocks
         stages = self._stages_within(compute_cycles, transfer_cycles, within)
@@ -156,12 +150,7 @@ class RangeProblem:
 
     @np.errstate(invalid="ignore")
     def windows(self, compute_cycles: int, transfer_cycles: int, within: Windows | None = None) -> Windows | None:
-        """The blocks that `probe` needs with these bounds, and with any tighter ones; None where there is no plan.
-
-        Args:
-            compute_cycles, transfer_cycles: the bounds.
-            within: as in `probe`.
-        """
+        """The blocks that `probe` needs with these bounds, and with any tighter ones; None where there is no plan."""
         within = within or self._all_blocks
         return self._useful_blocks(self._stages_within(compute_cycles, transfer_cycles, within), within)
 
@@ -234,10 +223,9 @@ class RangeProblem:
         stop = self.n_blocks
         route = Route()
         while stop:
-            ends = slice(None), stop
-            allowed = [
-                self._are_within(choice, ends, compute_cycles, transfer_cycles) for choice in range(len(self.choices))
-            ]
+            allowed = []
+            for choice in range(len(self.choices)):
+                allowed.append(self._are_within(choice, (slice(None), stop), compute_cycles, transfer_cycles))
             stage, state = self._stage_to(state, stop, reached, allowed)
             route.append(stage)
             stop = stage.start
@@ -248,10 +236,7 @@ class RangeProblem:
     ) -> tuple[RangeStage, int]:
         """A stage that leads to a state and stops at a block, and the state before it.
 
-        Args:
-            state, stop: reached with the bounds of a probe.
-            reached: (S, B + 1) the blocks that every state reaches.
-            allowed: by choice and start, whether the stage up to `stop` is within the bounds.
+        `allowed` says by choice and start whether the stage up to `stop` is within the bounds.
         """
         for choice, before, after in self.steps:
             if self.n_in_use[after[0]] != self.n_in_use[state]:
@@ -356,8 +341,7 @@ has a lower bound: that of a line in which every device is of any kind. Four kin
 def even_spread(n_devices: Sequence[int], n_total: int) -> int:
     """By how many devices of a kind a state may differ from an even use of all kinds, for up to `MAX_STATES` states.
 
-    Raises:
-        BadInput: there are far more states where it is 1.
+    Raises BadInput if there are far more states where it is 1.
     """
     spread = max(n_devices)
     while spread > 1 and _n_usages(n_devices, n_total, spread) > MAX_STATES:
@@ -377,11 +361,7 @@ def _even_use(n_devices: Sequence[int], total: int, spread: int) -> list[range]:
 
 
 def usages(n_devices: Sequence[int], n_total: int, spread: int) -> Iterator[tuple[int, ...]]:
-    """All numbers of devices of every kind that may be in use, at most `n_total` together, the fewest first.
-
-    >>> list(usages((1, 2), 2, 2)), list(usages((2, 2), 4, 1))
-    ([(0, 0), (0, 1), (1, 0), (0, 2), (1, 1)], [(0, 0), (0, 1), (1, 0), (0, 2), (1, 1), (2, 0), (1, 2), (2, 1), (2, 2)])
-    """
+    """All numbers of devices of every kind that may be in use, at most `n_total` together, the fewest first."""
     for total in range(n_total + 1):
         # The numbers of all kinds but the last say how many of the last are in use.
         *others, last = _even_use(n_devices, total, spread)
@@ -407,9 +387,9 @@ def steps_between(
 ) -> Iterator[tuple[int, IntArray, IntArray]]:
     """`RangeProblem.steps`: every way from every state to another, by how many devices are in use."""
     state_of = {used: state for state, used in enumerate(usage)}
-    by_total: dict[int, list[tuple[int, ...]]] = {}
+    by_total = defaultdict[int, list[tuple[int, ...]]](list)
     for used in usage:
-        by_total.setdefault(sum(used), []).append(used)
+        by_total[sum(used)].append(used)
     # In order of the devices in use before a step, so that all steps into a state come before those out of it.
     for total, (way, (kind, m)) in product(range(max(by_total)), enumerate(ways)):
         before, after = [], []

@@ -26,12 +26,7 @@ MAX_CHOSEN = 4  # stages of a device all of whose subsets are tried; of more onl
 
 
 class Choice(NamedTuple):
-    """The stages of a plan that recompute.
-
-    Attributes:
-        recomputes: for every stage whether it does.
-        is_certain: whether no other choice could make the step shorter.
-    """
+    """The stages of a plan that recompute; `is_certain` if no other choice could make the step shorter."""
 
     recomputes: tuple[bool, ...]
     is_certain: bool
@@ -42,7 +37,6 @@ class StageCosts:
     """The costs of a `StageTable`.
 
     Attributes:
-        stages: the table.
         problem: its rows, prepared; every row has the ranges that its memory allows if it is alone on its device, and
             recomputes where it must. No range costs less as any stage.
         plain_latest: (S, B + 1) by start the latest stop of stages that do not recompute.
@@ -149,9 +143,9 @@ class StageCosts:
         forward passes take the fewest cycles in total.
         """
         recomputes = self.must_recompute(cuts)
-        is_certain = True
         if self.stages.one_each:
-            return Choice(tuple(recomputes), is_certain)
+            return Choice(tuple(recomputes), is_certain=True)
+        is_certain = True
         for device, own in enumerate(self.of_device):
             key = self._cuts_of(device, cuts)
             if key not in self._choices:
@@ -166,11 +160,12 @@ class StageCosts:
 
     def _on_device(self, device: int, cuts: IntArray, must: Sequence[bool]) -> Choice | None:
         """Do as `resolve` for one device; `must` says which of its stages recompute in any case."""
-        extra_cycles: dict[int, float] = {}  # of the stages that have a choice
+        extra_cycles: dict[int, float] = {}  # of recomputation, for the stages that have a choice
         if self.stages.recomputing is not None:
             for i, s in enumerate(self.of_device[device]):
                 if not must[i]:
-                    extra_cycles[i] = self._extra_cycles(s, cuts)
+                    backward = [self._of(s, cuts[s], cuts[s + 1], flag)[1] for flag in (True, False)]
+                    extra_cycles[i] = float(backward[0] - backward[1])
         free = tuple(extra_cycles)
         # Many stages have too many subsets: then the empty one, those of one stage, and the whole are tried.
         largest = len(free) if len(free) <= MAX_CHOSEN else 1
@@ -183,11 +178,6 @@ class StageCosts:
                 # Another subset with more extra cycles may still make a shorter step, if they are off its longest path.
                 return Choice(flags, is_certain=not subset)
         return None
-
-    def _extra_cycles(self, stage: int, cuts: IntArray) -> float:
-        """The cycles that recomputation adds to the backward pass of a stage."""
-        start, stop = cuts[stage], cuts[stage + 1]
-        return float(self._of(stage, start, stop, True)[1] - self._of(stage, start, stop, False)[1])
 
     def excess_bytes(self, device: int, cuts: IntArray) -> int:
         """Bytes by which the stages of a device exceed it if all that may recompute do; negative if bytes are free."""
@@ -295,8 +285,7 @@ MOVES = (1, -1, 4, -4, 16, -16, 64, -64)
 def shortest_periods(stages: StageTable) -> list[BoundedPlan]:
     """The plans of least period if every stage had a device of its own: with and without recomputation, if both fit.
 
-    Raises:
-        Infeasible: neither fits, so no plan does.
+    Raises Infeasible if neither fits, so no plan does.
     """
     plans, reasons = [], []
     for table in (stages.rows, stages.recomputing):

@@ -124,8 +124,7 @@ class StageTable:
     def evaluate(self, partition: Sequence[int], recomputes: Sequence[bool]) -> Plan:
         """The plan that cuts at `partition`, the S + 1 boundaries of stages, some of which recompute.
 
-        Raises:
-            BadInput: the partition is not the boundaries of non-empty stages.
+        Raises BadInput if the partition is not the boundaries of non-empty stages.
         """
         evaluated = {flag: evaluate(self.costs_of(flag), partition).stages for flag in set(recomputes)}
         stages = [evaluated[flag][s] for s, flag in enumerate(recomputes)]
@@ -146,15 +145,8 @@ def arranged(table: CostTable, devices: Sequence[int], most_in_flight: Sequence[
     A stage receives over the link that joins its device to that of the stage before, whichever way; the link from the
     last device back to the first is like the one that leaves the first device and the one that enters the last. Between
     two stages of one device nothing moves. The host's constants are in the first stage and in the last: stages take
-    turns on a device, so that only the turns of these wait for it.
-
-    Args:
-        table: of devices in a line.
-        devices: of every stage.
-        most_in_flight: of every stage.
-
-    Raises:
-        BadInput: devices transfer by themselves, or any reaches any other.
+    turns on a device, so that only the turns of these wait for it. Raises BadInput if devices transfer by themselves,
+    or any reaches any other.
     """
     if table.period in (Period.SERIAL, Period.DUPLEX) or table.exchange is not None:
         got = "topology all-to-all" if table.exchange is not None else f"period {table.period}"

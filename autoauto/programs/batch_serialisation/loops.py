@@ -39,14 +39,7 @@ from autoauto.records.plans.phased import (
 
 
 def loop_order(io_mode: IoMode, steps: int) -> LoopOrder:
-    """The operations of all steps in the order of an io mode.
-
-    Raises:
-        BadInput: there are fewer than two steps to overlap.
-
-    >>> [[str(op) for op in group] for group in loop_order(IoMode.IO, 1)]
-    [['load 0'], ['compute 0'], ['store 0']]
-    """
+    """The operations of all steps in the order of an io mode; raises as `overlapped_order`."""
     if io_mode is IoMode.IO_OVERLAPPED:
         return overlapped_order(steps)
     groups = []
@@ -58,15 +51,7 @@ def loop_order(io_mode: IoMode, steps: int) -> LoopOrder:
 def overlapped_order(steps: int) -> LoopOrder:
     """Every group loads micro-batch i and stores i - 2 in one exchange of the io tiles while i - 1 is computed.
 
-    Raises:
-        BadInput: there are fewer than two steps.
-
-    >>> for group in overlapped_order(2):
-    ...     print(" | ".join(map(str, group)))
-    load 0
-    load 1 | compute 0
-    store 0 | compute 1
-    store 1
+    Raises BadInput if there are fewer than two steps.
     """
     if steps < 2:
         raise BadInput(f"steps must be >=2 if using overlapped IO, got {steps}; try io_mode io")
@@ -77,25 +62,6 @@ def overlapped_order(steps: int) -> LoopOrder:
         at_this_time = [LoopOp(kind, i - n_behind) for kind, n_behind in behind]
         groups.append(tuple(op for op in at_this_time if 0 <= op.step < steps))
     return tuple(groups)
-
-
-def order_cycles(order: LoopOrder, load_cycles: int, compute_cycles: int, store_cycles: int) -> int:
-    """The cycles of an order: in every group loads and stores follow each other, and compute runs beside them.
-
-    >>> order_cycles(overlapped_order(2), 1, 4, 1), order_cycles(loop_order(IoMode.IO, 2), 1, 4, 1)
-    (10, 12)
-    """
-    io_cycles = {LoopKind.LOAD: load_cycles, LoopKind.STORE: store_cycles, LoopKind.COMPUTE: 0}
-    total = 0
-    for group in order:
-        computes = compute_cycles * any(op.kind is LoopKind.COMPUTE for op in group)
-        total += max(computes, sum(io_cycles[op.kind] for op in group))
-    return total
-
-
-def batch_serial_buffer(tensor: str, steps: int, rows: int = 1, entry_bytes: int = 0) -> BufferLayout:
-    """A buffer for a tensor of every micro-batch in every row."""
-    return BufferLayout(tensor, rows, steps, entry_bytes)
 
 
 def batch_serialise(
@@ -112,17 +78,9 @@ def batch_serialise(
     """Repeat `graph` for `steps` micro-batches, for every row that the loop may be called with.
 
     Inputs without a load handle become inputs of the loop. Inputs may be stored like outputs; an input that was loaded
-    from a buffer is not stored again. With one step "io_overlapped" becomes "io" with a warning.
-
-    Raises:
-        BadInput: steps, rows, mode or io tiles are impossible, a handle is for no tensor of the graph, or a buffer
-            does not have the rows and columns of the loop.
-
-    >>> x = BufferLayout("x", rows=3, steps=2)
-    >>> inner = PhaseGraph("inner", ("x",), ("y",), ("w",))
-    >>> loop = batch_serialise(inner, 2, {"x": RowHandle(x, 0)}, {}, {"y": RowHandle(x, 1)}, rows=2)
-    >>> loop.inputs, [step.moves[0].entry for group in loop.call(1) for step in group if step.moves]
-    (('row', 'inner/w'), [2, 4, 3, 5])
+    from a buffer is not stored again. With one step "io_overlapped" becomes "io" with a warning. Raises BadInput if
+    steps, rows, mode or io tiles are impossible, a handle is for no tensor of the graph, or a buffer does not have the
+    rows and columns of the loop.
     """
     mode, warning = check_loop(io_mode, steps, io_tiles, rows)
     inputs = graph.inputs + graph.variables
@@ -195,27 +153,26 @@ def batch_serialise_fwd_and_grad(
     A tensor in `named_inputs_for_grad_graph`, a variable as a rule, stays an input of the gradient loop. A tensor in
     `store_buffers` is loaded from there, and a tensor that the forward loads from a buffer is loaded from there again.
     Any other tensor, such as a stream from the host, the forward stores in a new buffer. The handles of both graphs are
-    given together.
-
-    Raises:
-        BadInput: as `batch_serialise`, the gradient of an output has no load handle, or the graphs share a name.
-
-    >>> from autoauto.programs.batch_serialisation.program import ExpectedInput
-    >>> forward = PhaseGraph("fc", ("x",), ("y",), ("w",))
-    >>> needs = {"dy": ExpectedInput("y", True), "x'": ExpectedInput("x", False), "w'": ExpectedInput("w", False)}
-    >>> gradient = PhaseGraph("fc_grad", ("dy", "x'"), ("dx",), ("w'",), needs)
-    >>> dx = RowHandle(batch_serial_buffer("dx", 2))
-    >>> loops = batch_serialise_fwd_and_grad(forward, gradient, ["w"], 2, {"x": Stream("in"), "dy": dx}, {}, {})
-    >>> {tensor: handle.buffer.name for tensor, handle in loops[1].loads.items()}, loops[1].inputs
-    ({"x'": 'kept/x', 'dy': 'dx'}, ('row', "fc_grad/w'"))
+    given together. Raises BadInput as `batch_serialise`, or if the gradient of an output has no load handle, or the
+    graphs share a name.
     """
-    _check_apart(forward, gradient)
+    both = set(_tensors(forward)) & set(_tensors(gradient))
+    if both:
+        raise BadInput(
+            "the tensors of both graphs must differ in name, as handles go by these, "
+            f"got {', '.join(sorted(both))} in both; rename them"
+        )
     needed: dict[str, str] = {}  # by input of the gradient graph the tensor of the forward graph
     stores: dict[str, RowHandle] = {}
     for name, expected in gradient.expected.items():
-        if not expected.is_gradient and expected.tensor not in named_inputs_for_grad_graph:
-            needed[name] = expected.tensor
-            stores[expected.tensor] = _stash_handle(expected.tensor, load_handles, steps, rows)
+        tensor = expected.tensor
+        if not expected.is_gradient and tensor not in named_inputs_for_grad_graph:
+            needed[name] = tensor
+            # Where the forward loads the tensor from, or a new buffer to store it in.
+            handle = load_handles.get(tensor)
+            if not isinstance(handle, RowHandle):
+                handle = RowHandle(BufferLayout(f"kept/{tensor}", rows, steps))
+            stores[tensor] = handle
     stores |= store_buffers
     arriving = {name: load_handles[name] for name in _gradients(gradient, load_handles)}
     loop = batch_serialise(
@@ -244,25 +201,7 @@ def batch_serialise_fwd_and_grad(
     return loop, gradient_loop
 
 
-def _check_apart(forward: PhaseGraph, gradient: PhaseGraph) -> None:
-    both = set(_tensors(forward)) & set(_tensors(gradient))
-    if both:
-        raise BadInput(
-            "the tensors of both graphs must differ in name, as handles go by these, "
-            f"got {', '.join(sorted(both))} in both; rename them"
-        )
-
-
-def _stash_handle(tensor: str, load_handles: Mapping[str, LoadHandle], steps: int, rows: int) -> RowHandle:
-    """Where the forward loads a tensor from, or a new buffer to store it in."""
-    handle = load_handles.get(tensor)
-    if isinstance(handle, RowHandle):
-        return handle
-    return RowHandle(batch_serial_buffer(f"kept/{tensor}", steps, rows))
-
-
 def _gradients(gradient: PhaseGraph, load_handles: Mapping[str, LoadHandle]) -> list[str]:
-    """The inputs that are gradients of outputs."""
     names = [name for name, expected in gradient.expected.items() if expected.is_gradient]
     for name in names:
         if name not in load_handles:
@@ -274,7 +213,6 @@ def _gradients(gradient: PhaseGraph, load_handles: Mapping[str, LoadHandle]) -> 
 
 
 def _of(handles: Mapping[str, Handle], graph: PhaseGraph) -> dict[str, Handle]:
-    """The handles for tensors of one graph."""
     tensors = _tensors(graph)
     return {tensor: handle for tensor, handle in handles.items() if tensor in tensors}
 

@@ -50,11 +50,7 @@ class RowHandle:
         return self.offset(row)
 
     def entry(self, row: int, step: int) -> int:
-        """The entry of a micro-batch when the loop is called with `row`.
-
-        Raises:
-            BadInput: the buffer has no such row or column.
-        """
+        """The entry of a micro-batch when the loop is called with `row`; raises as `BufferLayout.flat_index`."""
         return self.buffer.flat_index(self.buffer_row(row), step)
 
     @property
@@ -85,9 +81,7 @@ class PhaseGraph:
     """The program of a phase, by the names of its tensors.
 
     Attributes:
-        name: the graph's name.
         inputs: in order; those without a handle become inputs of the loop.
-        outputs: in order.
         variables: named inputs, loaded before the loop.
         expected: for a gradient graph, the meaning of its inputs; empty for others.
     """
@@ -108,11 +102,7 @@ class LoopKind(StrEnum):
 
 
 class LoopOp(NamedTuple):
-    """An operation on one micro-batch.
-
-    >>> str(LoopOp(LoopKind.LOAD, 0))
-    'load 0'
-    """
+    """An operation on one micro-batch."""
 
     kind: LoopKind
     step: int
@@ -129,7 +119,6 @@ class TensorMove(NamedTuple):
     """A tensor that is moved.
 
     Attributes:
-        tensor: its name in the graph.
         location: the name of the buffer or the stream.
         entry: of the buffer; None for a stream, which sends or receives the next tensor.
         collectives: those of the replicas after a load or before a store.
@@ -153,16 +142,12 @@ class BatchSerialResult:
     """A graph in a loop over micro-batches.
 
     Attributes:
-        graph: the graph that is repeated.
-        steps: how often.
         rows: how many rows it may be called with.
-        io_mode: how tensors move.
         loads: the handle of every input that is loaded.
         streams: the stream of every tensor that is sent to the host.
         buffers: the handle of every tensor that the loop stores in a buffer.
         store_buffers: the handles of tensors after the loop: `buffers`, and inputs that were loaded from a buffer.
         seed_input: the input that gets a new random seed in every step, split off the loop's own seed.
-        order: the operations in time.
         remap: the loop's input for every input of the graph that is not loaded.
         warning: why the io mode is not the one asked for; empty when it is.
     """
@@ -186,11 +171,7 @@ class BatchSerialResult:
         return ("row", *self.remap.values())
 
     def call(self, row: int) -> tuple[tuple[LoopStep, ...], ...]:
-        """The operations in groups, with the entries that they move.
-
-        Raises:
-            BadInput: there is no such row.
-        """
+        """The operations in groups, with the entries that they move. Raises BadInput if there is no such row."""
         if not 0 <= row < self.rows:
             raise BadInput(f"{self.graph.name} has rows 0 to {self.rows - 1}, got row {row}; try more rows")
         groups = []
@@ -218,11 +199,7 @@ def _move(tensor: str, handle: LoadHandle, row: int, op: LoopOp) -> TensorMove:
 
 
 class PhasedCall(NamedTuple):
-    """A loop that is called with a row.
-
-    >>> str(PhasedCall("inner", 1))
-    'inner(1)'
-    """
+    """A loop that is called with a row."""
 
     loop: str
     row: int
@@ -233,12 +210,7 @@ class PhasedCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PhasedProgram:
-    """A whole `PhasedPlan` as loops.
-
-    Attributes:
-        loops: by name; phases of one graph share one.
-        calls: one for every phase, in order.
-    """
+    """A whole `PhasedPlan` as loops, which are by name; phases of one graph share one."""
 
     loops: Mapping[str, BatchSerialResult]
     calls: tuple[PhasedCall, ...]

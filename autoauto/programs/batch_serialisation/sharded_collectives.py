@@ -10,14 +10,7 @@ from autoauto.records.hardware import Link
 
 
 def shard_elements(n_elements: int, n_shards: int) -> int:
-    """Elements of one shard.
-
-    Raises:
-        BadInput: the elements cannot be dealt out evenly.
-
-    >>> shard_elements(12, 4)
-    3
-    """
+    """Elements of one shard. Raises BadInput if the elements cannot be dealt out evenly."""
     if n_shards < 1 or n_elements % n_shards:
         raise BadInput(
             f"a sharded tensor needs a number of elements that its shards divide, got {n_elements} elements for "
@@ -33,10 +26,9 @@ class Sharding:
     Collectives go round a ring: in every round each replica passes one shard on over its link to the next.
 
     Attributes:
-        n_replicas: how many equal devices there are, each with its own data; 1 for no sharding.
+        n_replicas: equal devices, each with its own data; 1 for no sharding.
         streaming: the link between a device and its streaming memory.
         between: the link from replica to replica; unused for one.
-        clock_hz: the clock of the cycles.
     """
 
     n_replicas: int
@@ -61,12 +53,7 @@ class Sharding:
         return (self.n_replicas - 1) * self.between.load_cycles(self.shard_bytes(n_bytes), self.clock_hz)
 
     def load_cycles(self, n_bytes: int) -> int:
-        """Load a shard, then all-gather.
-
-        >>> link, fast = Link(1.0, 0), Link(10.0, 0)
-        >>> Sharding(1, link, fast, 1.0).load_cycles(400), Sharding(4, link, fast, 1.0).load_cycles(400)
-        (400, 130)
-        """
+        """Load a shard, then all-gather."""
         return self.streaming_cycles(n_bytes) + self.gather_cycles(n_bytes)
 
     def store_cycles(self, n_bytes: int, *, groups_match: bool = True) -> int:
@@ -82,7 +69,6 @@ class ShardedStep(NamedTuple):
         op: "remote_load", "all_gather", "reduce_scatter", "all_reduce", "slice" or "remote_store".
         streamed_bytes: from or to streaming memory.
         linked_bytes: over the links between replicas.
-        cycles: how long it takes.
     """
 
     op: str
@@ -92,19 +78,8 @@ class ShardedStep(NamedTuple):
 
 
 def sharded_load(n_elements: int, element_bytes: int, sharding: Sharding) -> tuple[ShardedStep, ...]:
-    """Load a shard, gather the others.
-
-    Raises:
-        BadInput: the replicas do not divide the elements.
-
-    >>> from autoauto.records.hardware import Link
-    >>> four = Sharding(4, streaming=Link(1.0, 0), between=Link(10.0, 0), clock_hz=1.0)
-    >>> for step in sharded_load(200, 2, four):
-    ...     print(*step)
-    remote_load 100 0 100
-    all_gather 0 300 30
-    """
-    n_bytes = _whole_bytes(n_elements, element_bytes, sharding)
+    """Load a shard, gather the others. Raises BadInput if the replicas do not divide the elements."""
+    n_bytes = shard_elements(n_elements, sharding.n_replicas) * sharding.n_replicas * element_bytes
     load = _stream("remote_load", n_bytes, sharding)
     return (load,) if sharding.n_replicas == 1 else (load, _ring("all_gather", n_bytes, sharding, 1))
 
@@ -115,22 +90,16 @@ def sharded_store(
     """Sum over the replicas, store a shard of the sum.
 
     When the replicas that hold shards are those that are summed over, each gets no more than its shard of the sum;
-    otherwise it gets all of it, twice the way round the ring, and takes its slice.
-
-    Raises:
-        BadInput: the replicas do not divide the elements.
+    otherwise it gets all of it, twice the way round the ring, and takes its slice. Raises BadInput if the replicas do
+    not divide the elements.
     """
-    n_bytes = _whole_bytes(n_elements, element_bytes, sharding)
+    n_bytes = shard_elements(n_elements, sharding.n_replicas) * sharding.n_replicas * element_bytes
     store = _stream("remote_store", n_bytes, sharding)
     if sharding.n_replicas == 1:
         return (store,)
     if groups_match:
         return (_ring("reduce_scatter", n_bytes, sharding, 1), store)
     return (_ring("all_reduce", n_bytes, sharding, 2), ShardedStep("slice", 0, 0, 0), store)
-
-
-def _whole_bytes(n_elements: int, element_bytes: int, sharding: Sharding) -> int:
-    return shard_elements(n_elements, sharding.n_replicas) * sharding.n_replicas * element_bytes
 
 
 def _stream(op: str, n_bytes: int, sharding: Sharding) -> ShardedStep:

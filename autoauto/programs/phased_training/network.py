@@ -2,17 +2,55 @@
 
 from __future__ import annotations
 
+import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.random import default_rng
 
-from autoauto.programs.samples import Samples
+from autoauto.records.errors import BadInput
 from autoauto.records.units import Array
 from autoauto.targets.host.transport.shared_memory import Buffer
+
+MAX_CLASSES = 1000
+
+
+class Samples(NamedTuple):
+    """A data set.
+
+    Attributes:
+        inputs: (n_samples, n_inputs), float32.
+        labels: (n_samples,), int64, from 0.
+    """
+
+    inputs: Array
+    labels: Array
+
+
+def read_samples(path: Path) -> Samples:
+    """Read a CSV file, also a compressed one (`.gz`), whose rows are the numbers of a sample and its label.
+
+    Inputs are divided by the largest of them, so that none is above 1. Raises BadInput if the file cannot be read, a
+    cell is no finite number, or a label is no whole number from 0 to 999.
+    """
+    try:
+        with warnings.catch_warnings(action="ignore"):  # NumPy warns of an empty file, which is refused below
+            table = np.loadtxt(path, delimiter=",", ndmin=2)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise BadInput(f"{path}: samples are a CSV file of numbers: {error}") from None
+    if table.shape[0] < 1 or table.shape[1] < 2 or not np.isfinite(table).all():
+        raise BadInput(f"{path}: a sample is a row of one finite number or more and its label, got {table.shape}")
+    inputs, labels = table[:, :-1], table[:, -1].astype(np.int64)
+    if (labels != table[:, -1]).any() or labels.min() < 0 or labels.max() >= MAX_CLASSES:
+        raise BadInput(f"{path}: labels are whole numbers from 0 to {MAX_CLASSES - 1}, the last number of each row")
+    largest = np.abs(inputs).max()
+    return Samples((inputs / (largest or 1)).astype(np.float32), labels)
+
 
 STATE = ("first", "second")
 """The names of Adam's two moving averages."""
@@ -41,9 +79,7 @@ class PhaseCall:
     """A phase: a graph, called with a row.
 
     Attributes:
-        name: name of the graph.
         row: which of the layers that share the graph.
-        graph: the function that computes the phase.
         variables: entries that are loaded once a phase.
         loads, stores: entries in the order of the graph's arguments and results; each has a column a step.
         trained: entries of the trained variables, in the order of the graph's gradients.
@@ -67,12 +103,9 @@ class Network:
 
     Attributes:
         n_hidden: width of every layer but the last.
-        steps: number of micro-batches of an update.
-        micro_batch: number of samples of a micro-batch.
-        n_inner: number of layers between fc1 and the output layer; [popxl-mnist] has fc2 and fc3.
-        n_inputs, n_classes: number of inputs and of classes of a sample.
-        learning_rate: learning rate of Adam.
-        seed: random seed of the initial weights.
+        steps: micro-batches of an update.
+        micro_batch: samples of a micro-batch.
+        n_inner: layers between fc1 and the output layer; [popxl-mnist] has fc2 and fc3.
     """
 
     n_hidden: int
@@ -95,11 +128,7 @@ class Network:
 
     @property
     def trained_bytes(self) -> int:
-        """Size of weights, biases and optimiser state, as float32.
-
-        >>> Network(n_hidden=512).trained_bytes == 3 * 4 * (64*512 + 512 + 2 * (512*512 + 512) + 512*10 + 10)
-        True
-        """
+        """Size of weights, biases and optimiser state, as float32."""
         return 4 * (1 + len(STATE)) * sum(rows * (n + 1) * m for _, rows, n, m in self.layers)
 
     def buffers(self) -> Iterator[Buffer]:
@@ -134,11 +163,7 @@ class Network:
 
     @cached_property
     def calls(self) -> tuple[PhaseCall, ...]:
-        """The phases of an update, in order.
-
-        >>> print(*Network(n_hidden=512).calls)
-        fc1(0) inner(0) inner(1) fc4(0) inner_grad(1) inner_grad(0) fc1_grad(0)
-        """
+        """The phases of an update, in order."""
         first = PhaseCall(
             "fc1",
             0,
@@ -219,11 +244,7 @@ def output(variables: Sequence[Array], loaded: Sequence[Array]) -> PhaseOutput:
 
 
 def gelu(z: Array) -> Array:
-    """z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) [gelu].
-
-    >>> gelu(np.array([-10.0, 0.0, 10.0])).round(3) + 0
-    array([ 0.,  0., 10.])
-    """
+    """z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3))) [gelu]."""
     y: Array = 0.5 * z * (1 + _tanh(z))
     return y
 
@@ -244,11 +265,6 @@ def adam(gradient: Array, learning_rate: float, value: Array, first: Array, seco
     """Update a variable and its state in place by [adam], without the bias correction.
 
     It updates a few rows at a time, so that no temporary array is as large as the variable.
-
-    >>> value, first, second = np.ones(1), np.zeros(1), np.zeros(1)
-    >>> adam(np.array([2.0]), 0.1, value, first, second)
-    >>> first, second, value.round(4)  # 0.1 x 2, 0.001 x 4, 1 - 0.1 x 0.2 / sqrt(0.004)
-    (array([0.2]), array([0.004]), array([0.6838]))
     """
     n_rows = max(1, 2**16 // max(1, value[0].size))
     for start in range(0, len(value), n_rows):

@@ -47,7 +47,6 @@ class PipelineLayer:
         stage: its pipeline stage; None on all layers to take the device's number.
         device: its device (PopART: virtual graph); None where the user names none.
         gradient_needs: the inputs and outputs that its gradient reads.
-        recompute: whether the user asks to recompute it.
     """
 
     name: str
@@ -63,9 +62,7 @@ class PipelineLayer:
 class PipelineGraph:
     """Layers in an order in which each reads outputs of earlier ones.
 
-    Attributes:
-        tensors: every tensor of the layers, by name.
-        forward_only_program: whether the user asks for a second program, of the forward pass alone.
+    The user may ask for a second program, of the forward pass alone.
     """
 
     layers: tuple[PipelineLayer, ...]
@@ -170,28 +167,16 @@ class Stash(NamedTuple):
 
     @property
     def n_entries(self) -> int:
-        """Values held: restore_stage - stash_stage + 1, as a cycle stashes before it restores.
-
-        >>> Stash("in", device=0, stage=0, restore_stages=(4,), in_place=True).n_entries
-        5
-        """
+        """Values held: restore_stage - stash_stage + 1, as a cycle stashes before it restores."""
         return self.restore_stages[-1] - self.stage + 1
 
     def entry(self, micro_batch: int) -> int:
-        """The entry of a micro-batch's value: the index grows by one, modulo the size.
-
-        >>> [Stash("in", 0, 0, (2,), True).entry(m) for m in range(5)]
-        [0, 1, 2, 0, 1]
-        """
+        """The entry of a micro-batch's value: the index grows by one, modulo the size."""
         return micro_batch % self.n_entries
 
 
 class FragmentCall(NamedTuple):
-    """One call of a fragment; the copies of all stages are one fragment, without a stage.
-
-    >>> str(FragmentCall(Fragment.MAIN, 1)), str(FragmentCall(Fragment.COPY))
-    ('ps1[M]', 'C')
-    """
+    """One call of a fragment; the copies of all stages are one fragment, without a stage."""
 
     fragment: Fragment
     stage: int | None = None

@@ -52,11 +52,7 @@ class _PipelineInput(Struct, forbid_unknown_fields=True):
 def simple_pipeline(n_devices: int) -> PipelineGraph:
     """One layer on each device, as the example of [popart-pipelining]: a stream, then A to Z, then L26, L27, ...
 
-    Raises:
-        BadInput: there is no device.
-
-    >>> [(layer.name, layer.inputs, layer.device) for layer in simple_pipeline(3).layers]
-    [('A', ('in',), 0), ('B', ('A:0',), 1), ('C', ('B:0',), 2)]
+    Raises BadInput if there is no device.
     """
     if n_devices < 1:
         raise BadInput(f"a pipeline needs at least 1 device, got {n_devices}")
@@ -77,10 +73,8 @@ def read_pipeline(document: object) -> PipelineGraph:
     Only `layers` and their names are required. By default a layer reads the outputs of the layer before it, the first
     one the stream "in"; it makes one tensor, "A:0" for layer A; and its gradient needs its inputs. When no layer has a
     stage, a layer's stage is its device's number. A tensor that no layer makes is a stream unless its kind is variable,
-    constant or optimizer. Layers are listed in an order in which each reads outputs of earlier ones.
-
-    Raises:
-        BadInput: the document is something else; the message names the field.
+    constant or optimizer. Layers are listed in an order in which each reads outputs of earlier ones. Raises BadInput if
+    the document is something else; the message names the field.
     """
     if isinstance(document, list):
         if len(document) != 1:
@@ -88,13 +82,25 @@ def read_pipeline(document: object) -> PipelineGraph:
         document = document[0]
     pipeline = from_plain(_PipelineInput, document, "pipeline")
     layers = _layers(pipeline.layers)
-    defaults = _default_tensors(layers)
+    # As if the document listed none: outputs of layers are activations, all others streams.
+    defaults: dict[str, PipelineTensor] = {}
+    for layer in layers:
+        defaults.update((name, PipelineTensor(name, TensorKind.STREAM)) for name in layer.inputs)
+    for layer in layers:
+        defaults.update((name, PipelineTensor(name)) for name in layer.outputs)
     _check_unique("pipeline.tensors: every name", [entry.name for entry in pipeline.tensors])
     tensors = dict(defaults)
     for entry in pipeline.tensors:
-        tensor = PipelineTensor(entry.name, entry.kind, entry.is_anchor, tuple(entry.streamed_to))
-        _check_tensor(tensor, defaults)
-        tensors[tensor.name] = tensor
+        name, kind = entry.name, entry.kind
+        if name not in defaults:
+            raise BadInput(f"pipeline.tensors must name what layers read or make, got {name}; mend the name or drop it")
+        if (kind is TensorKind.ACTIVATION) != (defaults[name].kind is TensorKind.ACTIVATION):
+            raise BadInput(
+                f"pipeline.tensors: what a layer makes, and only that, is an activation, got {kind} for {name}"
+            )
+        if entry.is_anchor and kind not in {TensorKind.ACTIVATION, TensorKind.STREAM}:
+            raise BadInput(f"pipeline.tensors: only an activation or a stream can be anchored, got the {kind} {name}")
+        tensors[name] = PipelineTensor(name, kind, entry.is_anchor, tuple(entry.streamed_to))
     return PipelineGraph(layers, tensors, pipeline.forward_only_program)
 
 
@@ -117,27 +123,6 @@ def _layer(entry: _LayerInput, where: str, before: tuple[str, ...]) -> PipelineL
         own = ", ".join(inputs + outputs)
         raise BadInput(f"{where}.gradient_needs must be some of {own}, got {brief(entry.gradient_needs)}")
     return PipelineLayer(entry.name, inputs, outputs, entry.stage, entry.device, needs, entry.recompute)
-
-
-def _default_tensors(layers: tuple[PipelineLayer, ...]) -> dict[str, PipelineTensor]:
-    """The tensors as if the document listed none: outputs of layers are activations, all others streams."""
-    tensors: dict[str, PipelineTensor] = {}
-    for layer in layers:
-        tensors.update((name, PipelineTensor(name, TensorKind.STREAM)) for name in layer.inputs)
-    for layer in layers:
-        tensors.update((name, PipelineTensor(name)) for name in layer.outputs)
-    return tensors
-
-
-def _check_tensor(tensor: PipelineTensor, tensors: dict[str, PipelineTensor]) -> None:
-    """The tensor's kind must fit how the layers use it."""
-    name, kind = tensor.name, tensor.kind
-    if name not in tensors:
-        raise BadInput(f"pipeline.tensors must name what layers read or make, got {name}; mend the name or drop it")
-    if (kind is TensorKind.ACTIVATION) != (tensors[name].kind is TensorKind.ACTIVATION):
-        raise BadInput(f"pipeline.tensors: what a layer makes, and only that, is an activation, got {kind} for {name}")
-    if tensor.is_anchor and kind not in {TensorKind.ACTIVATION, TensorKind.STREAM}:
-        raise BadInput(f"pipeline.tensors: only an activation or a stream can be anchored, got the {kind} {name}")
 
 
 def _check_unique(what: str, names: Iterable[str]) -> None:

@@ -29,18 +29,17 @@ def backward_ops(graph: PipelineGraph) -> tuple[PipelineOp, ...]:
 
     The loss is an output of the last stage that no layer reads. The gradients of stage k are in stage 2 * last - k, on
     the same device, so those of the last stage are in the last stage itself [popart-pipelining]. A layer that does not
-    lead to the loss has no gradient.
-
-    Raises:
-        BadInput: a stage has no gradient.
-
-    >>> from autoauto.programs.popart.input import simple_pipeline
-    >>> [(op.name, op.stage, op.inputs, op.outputs) for op in backward_ops(simple_pipeline(3))]
-    [("C'", 2, ('B:0',), ('d(B:0)',)), ("B'", 3, ('d(B:0)', 'A:0'), ('d(A:0)',)), ("A'", 4, ('d(A:0)', 'in'), ())]
+    lead to the loss has no gradient. Raises BadInput if a stage has no gradient.
     """
     stages = {stage_of(layer) for layer in graph.layers}
     ops = tuple(_gradients(graph, max(stages)))
-    _check_stages(stages, {2 * max(stages) - op.stage for op in ops})
+    backward = {2 * max(stages) - op.stage for op in ops}
+    without = sorted(stages - backward)
+    if without:
+        raise BadInput(
+            f"there must be as many backward stages as forward ones, {len(stages)}, got {len(backward)}: "
+            f"no layer of stage {', '.join(map(str, without))} leads to the loss in the last stage; connect or drop it"
+        )
     return ops
 
 
@@ -69,15 +68,6 @@ def _gradients(graph: PipelineGraph, last: int) -> Iterator[PipelineOp]:
         stage = 2 * last - stage_of(layer)
         inputs = tuple(gradients) + layer.gradient_needs
         yield PipelineOp(f"{layer.name}'", OpKind.MAIN, stage, device_of(layer), inputs, tuple(made), backward=True)
-
-
-def _check_stages(forward: set[int], backward: set[int]) -> None:
-    without = sorted(forward - backward)
-    if without:
-        raise BadInput(
-            f"there must be as many backward stages as forward ones, {len(forward)}, got {len(backward)}: "
-            f"no layer of stage {', '.join(map(str, without))} leads to the loss in the last stage; connect or drop it"
-        )
 
 
 def stage_devices(ops: Sequence[PipelineOp]) -> tuple[int, ...]:
@@ -113,9 +103,20 @@ def add_copies(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipelin
                 stages = arrivals.setdefault(name, {})
                 stages[op.device] = min(op.stage, stages.get(op.device, op.stage))
     devices = stage_devices(ops)
-    moved = [_with_arrived(op, arrivals) for op in ops]
+    moved = []
+    for op in ops:
+        inputs = {}  # a dictionary, because an op may read one tensor twice
+        for name in op.inputs:
+            arrived = arrivals.get(name, {}).get(op.device)
+            inputs[name] = name if arrived is None else f"{name}@{arrived}"
+        moved.append(replace(op, inputs=tuple(inputs.values())))
     for name, stages in arrivals.items():
-        moved += _chain(name, origins[name].stage, max(stages.values()), devices)
+        source = name
+        for stage in range(origins[name].stage, max(stages.values())):
+            target = f"{name}@{stage + 1}"
+            copy = PipelineOp(f"copy {source} -> {target}", OpKind.COPY, stage, devices[stage], (source,), (target,))
+            moved.append(copy)
+            source = target
     return tuple(moved)
 
 
@@ -129,33 +130,13 @@ def _origins(ops: Sequence[PipelineOp]) -> dict[str, PipelineOp]:
     return origins
 
 
-def _chain(name: str, start: int, stop: int, devices: Sequence[int]) -> Iterator[PipelineOp]:
-    """A copy out of every stage in [start, stop)."""
-    source = name
-    for stage in range(start, stop):
-        target = f"{name}@{stage + 1}"
-        yield PipelineOp(f"copy {source} -> {target}", OpKind.COPY, stage, devices[stage], (source,), (target,))
-        source = target
-
-
-def _with_arrived(op: PipelineOp, arrivals: dict[str, dict[int, int]]) -> PipelineOp:
-    """The op with its inputs replaced by the copies that arrive on its device."""
-    inputs = {}  # a dictionary, because an op may read one tensor twice
-    for name in op.inputs:
-        stage = arrivals.get(name, {}).get(op.device)
-        inputs[name] = name if stage is None else f"{name}@{stage}"
-    return replace(op, inputs=tuple(inputs.values()))
-
-
 def add_recompute(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[PipelineOp, ...]:
     """Run layers a second time, before the gradients that need their outputs (PopART: RecomputationType::Pipeline).
 
     Layers of the loss stage do not run again, because their gradients follow them at once. Layers whose output a later
     stage on the device reads do not run again, because the output is stashed for that stage. A second run overwrites
-    the tensors of the first one, so copies and the host read a clone in the meantime.
-
-    Raises:
-        BadInput: an input of a second run is an anchor, so a stash cannot restore it in place.
+    the tensors of the first one, so copies and the host read a clone in the meantime. Raises BadInput if an input of a
+    second run is an anchor, so a stash cannot restore it in place.
     """
     forward = [op for op in ops if op.kind is OpKind.MAIN and not op.backward]
     again = _second_runs(ops, forward)
@@ -222,12 +203,6 @@ def find_stashes(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Stash
 
     There is none for variables, constants and optimizer tensors, nor for tensors that the reading stage recomputes. The
     value is restored in place, unless the tensor is an anchor or is copied when all stages have computed (PopART).
-
-    >>> from autoauto.programs.popart.input import simple_pipeline
-    >>> graph = simple_pipeline(3)
-    >>> stashes = find_stashes(add_copies((*forward_ops(graph), *backward_ops(graph)), graph), graph)
-    >>> [(s.tensor, s.device, s.stage, s.restore_stages, s.n_entries) for s in stashes]
-    [('in', 0, 0, (4,), 5), ('A:0@1', 1, 1, (3,), 3)]
     """
     made: dict[str, set[int]] = {}  # the stages that make a tensor
     read: dict[str, set[int]] = {}  # the stages that read it

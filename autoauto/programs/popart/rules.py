@@ -1,8 +1,8 @@
-"""The graphs that PopART refuses to pipeline: one function a rule (tests/vectors/pipeline_errors.json, "popart")."""
+"""The graphs that PopART refuses to pipeline (tests/vectors/pipeline_errors.json, "popart")."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, TensorKind
 from autoauto.records.errors import BadInput
@@ -11,19 +11,62 @@ from autoauto.records.errors import BadInput
 def check_graph(graph: PipelineGraph) -> None:
     """Refuse a graph that PopART would not pipeline with any number of micro-batches.
 
-    Raises:
-        BadInput: the graph breaks a rule; the message is that of the first one.
+    Raises BadInput if the graph breaks a rule; the message is that of the first one.
     """
-    for rule in RULES:
-        rule(graph)
+    devices = {layer.device for layer in graph.layers} - {None}
+    if len(devices) < 2:
+        raise BadInput(
+            f"pipelining needs layers on 2 or more devices (virtual graphs), got {len(devices)}; set `device`"
+        )
+    check_layout(graph)
+    asked = [layer.name for layer in graph.layers if layer.recompute]
+    if asked:
+        raise BadInput(
+            f"a pipeline does not take single layers to recompute, got {_list(asked)}; try --recompute for all"
+        )
+    if graph.forward_only_program:
+        raise BadInput(
+            "a forward-only program beside the training is not supported, got forward_only_program: true; "
+            "try the same graph for inference"
+        )
+    _check_data_flows_on(graph)
+    check_variables_stay(graph)
+    _check_streams(graph)
+
+
+def check_layout(graph: PipelineGraph) -> None:
+    """Refuse stages and devices that break a rule on these alone; the other rules rely on them.
+
+    Raises BadInput as `check_graph`.
+    """
+    without = [layer.name for layer in graph.layers if layer.device is None]
+    if without:
+        raise BadInput(f"every layer needs a device where some have one, got none for {_list(without)}; set `device`")
+    without = [layer.name for layer in graph.layers if layer.stage is None]
+    if 0 < len(without) < len(graph.layers):
+        raise BadInput(
+            f"all layers or none must have a stage, got none for {_list(without)}; set `stage` for these too"
+        )
+    layers: dict[int, list[PipelineLayer]] = {}
+    for layer in graph.layers:
+        if stage_of(layer) < 0:
+            raise BadInput(f"a stage must be 0 or more, got {layer.stage} for {layer.name}; number stages from 0")
+        layers.setdefault(stage_of(layer), []).append(layer)
+    for stage, members in layers.items():
+        devices = sorted({device_of(layer) for layer in members})
+        if len(devices) > 1:
+            names = _list(layer.name for layer in members)
+            raise BadInput(f"a stage must be on one device, but {names} of stage {stage} are on {_list(devices)}")
+    missing = sorted(set(range(max(layers))) - layers.keys())
+    if missing:
+        raise BadInput(
+            f"stages must be numbered from 0 without a gap, got {len(layers)} stages, but no stage {_list(missing)}; "
+            "renumber them"
+        )
 
 
 def check_depth(n_stages: int, n_micro_batches: int, *, training: bool) -> None:
-    """Refuse fewer micro-batches than stages.
-
-    Raises:
-        BadInput: there are fewer.
-    """
+    """Refuse fewer micro-batches than stages, with BadInput."""
     name = "gradient accumulation factor" if training else "batches per step"
     if n_micro_batches < n_stages:
         raise BadInput(
@@ -45,72 +88,7 @@ def device_of(layer: PipelineLayer) -> int:
     return layer.device
 
 
-def _several_devices(graph: PipelineGraph) -> None:
-    devices = {layer.device for layer in graph.layers} - {None}
-    if len(devices) < 2:
-        raise BadInput(
-            f"pipelining needs layers on 2 or more devices (virtual graphs), got {len(devices)}; set `device`"
-        )
-
-
-def _all_have_devices(graph: PipelineGraph) -> None:
-    without = [layer.name for layer in graph.layers if layer.device is None]
-    if without:
-        raise BadInput(f"every layer needs a device where some have one, got none for {_list(without)}; set `device`")
-
-
-def _all_or_no_stages(graph: PipelineGraph) -> None:
-    without = [layer.name for layer in graph.layers if layer.stage is None]
-    if 0 < len(without) < len(graph.layers):
-        raise BadInput(
-            f"all layers or none must have a stage, got none for {_list(without)}; set `stage` for these too"
-        )
-
-
-def _stages_from_zero(graph: PipelineGraph) -> None:
-    for layer in graph.layers:
-        if stage_of(layer) < 0:
-            raise BadInput(f"a stage must be 0 or more, got {layer.stage} for {layer.name}; number stages from 0")
-
-
-def _one_device_a_stage(graph: PipelineGraph) -> None:
-    layers: dict[int, list[PipelineLayer]] = {}
-    for layer in graph.layers:
-        layers.setdefault(stage_of(layer), []).append(layer)
-    for stage, members in layers.items():
-        devices = sorted({device_of(layer) for layer in members})
-        if len(devices) > 1:
-            names = _list(layer.name for layer in members)
-            raise BadInput(f"a stage must be on one device, but {names} of stage {stage} are on {_list(devices)}")
-
-
-def _no_stage_is_missing(graph: PipelineGraph) -> None:
-    stages = {stage_of(layer) for layer in graph.layers}
-    missing = sorted(set(range(max(stages))) - stages)
-    if missing:
-        raise BadInput(
-            f"stages must be numbered from 0 without a gap, got {len(stages)} stages, but no stage {_list(missing)}; "
-            "renumber them"
-        )
-
-
-def _no_user_recompute(graph: PipelineGraph) -> None:
-    asked = [layer.name for layer in graph.layers if layer.recompute]
-    if asked:
-        raise BadInput(
-            f"a pipeline does not take single layers to recompute, got {_list(asked)}; try --recompute for all"
-        )
-
-
-def _no_forward_only_program(graph: PipelineGraph) -> None:
-    if graph.forward_only_program:
-        raise BadInput(
-            "a forward-only program beside the training is not supported, got forward_only_program: true; "
-            "try the same graph for inference"
-        )
-
-
-def _data_flows_on(graph: PipelineGraph) -> None:
+def _check_data_flows_on(graph: PipelineGraph) -> None:
     """A tensor is read in the stage that makes it or later; between devices it is copied to a later stage."""
     makers = graph.makers
     for reader in graph.layers:
@@ -130,12 +108,8 @@ def _data_flows_on(graph: PipelineGraph) -> None:
             )
 
 
-def variables_stay(graph: PipelineGraph) -> None:
-    """Refuse a variable that several devices read.
-
-    Raises:
-        BadInput: several devices read it.
-    """
+def check_variables_stay(graph: PipelineGraph) -> None:
+    """Refuse a variable that several devices read, with BadInput."""
     for name, devices in _readers_devices(graph, TensorKind.VARIABLE).items():
         if len(devices) > 1:
             raise BadInput(
@@ -144,7 +118,7 @@ def variables_stay(graph: PipelineGraph) -> None:
             )
 
 
-def _streams_to_one_device(graph: PipelineGraph) -> None:
+def _check_streams(graph: PipelineGraph) -> None:
     """A stream goes to the device of its first reader; other readers get copies from there."""
     for name, devices in _readers_devices(graph, TensorKind.STREAM).items():
         streamed_to = graph.tensors[name].streamed_to
@@ -171,25 +145,3 @@ def _list(values: Iterable[object]) -> str:
     if len(texts) > 5:
         texts[5:] = [f"and {len(texts) - 5} more"]
     return ", ".join(texts)
-
-
-Rule = Callable[[PipelineGraph], None]
-
-LAYOUT_RULES: tuple[Rule, ...] = (
-    _all_have_devices,
-    _all_or_no_stages,
-    _stages_from_zero,
-    _one_device_a_stage,
-    _no_stage_is_missing,
-)
-"""Rules on stages and devices alone; the other rules rely on them."""
-
-RULES: tuple[Rule, ...] = (
-    _several_devices,
-    *LAYOUT_RULES,
-    _no_user_recompute,
-    _no_forward_only_program,
-    _data_flows_on,
-    variables_stay,
-    _streams_to_one_device,
-)

@@ -14,7 +14,7 @@ import numpy as np
 
 from autoauto.programs.popart.graph import PipelineGraph, PipelineLayer, TensorKind
 from autoauto.programs.popart.passes import backward_ops
-from autoauto.programs.popart.rules import LAYOUT_RULES, device_of, stage_of, variables_stay
+from autoauto.programs.popart.rules import check_layout, check_variables_stay, device_of, stage_of
 from autoauto.records.errors import BadInput
 from autoauto.records.units import BoolArray, IntArray
 
@@ -24,15 +24,12 @@ _EMPTY = -1
 def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
     """The device of every stage of a graph, in training those of the backward stages too, as `poplar` takes them.
 
-    Raises:
-        BadInput: the plugin refuses the graph.
-
-    >>> from autoauto.programs.popart.input import simple_pipeline
-    >>> poplar_devices(simple_pipeline(3), training=True)
-    (0, 1, 2, 2, 1, 0)
+    Raises BadInput if the plugin refuses the graph.
     """
-    for rule in (*LAYOUT_RULES, variables_stay, _streams_to_one_stage, _data_goes_to_the_next_stage):
-        rule(graph)
+    check_layout(graph)
+    check_variables_stay(graph)
+    _check_streams(graph)
+    _check_data_goes_to_the_next_stage(graph)
     devices = {stage_of(layer): device_of(layer) for layer in graph.layers}
     forward = tuple(devices[stage] for stage in range(len(devices)))
     if training:
@@ -44,8 +41,7 @@ def poplar_devices(graph: PipelineGraph, *, training: bool) -> tuple[int, ...]:
 def check_accumulation(n_micro_batches: int | None, n_serial: int = 1, reduction: str = "sum") -> None:
     """Check the accumulation of gradients over micro-batches, of which a stage runs `n_serial` at a time.
 
-    Raises:
-        BadInput: the plugin does not accumulate like this.
+    Raises BadInput if the plugin does not accumulate like this.
     """
     if n_micro_batches is None:
         raise BadInput("the gradient accumulation count, the number of micro-batches, must be given, got none")
@@ -55,7 +51,7 @@ def check_accumulation(n_micro_batches: int | None, n_serial: int = 1, reduction
         raise BadInput(f"batch serialisation needs gradients to be reduced by sum, got {reduction}; try sum")
 
 
-def _streams_to_one_stage(graph: PipelineGraph) -> None:
+def _check_streams(graph: PipelineGraph) -> None:
     readers: dict[str, PipelineLayer] = {}
     for layer in graph.layers:
         for name in layer.inputs:
@@ -67,7 +63,7 @@ def _streams_to_one_stage(graph: PipelineGraph) -> None:
                 )
 
 
-def _data_goes_to_the_next_stage(graph: PipelineGraph) -> None:
+def _check_data_goes_to_the_next_stage(graph: PipelineGraph) -> None:
     makers = graph.makers
     for layer in graph.layers:
         for name in layer.inputs:
@@ -92,9 +88,6 @@ def ramp_up(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, re
 
     With `recompute` the string shows the recomputations of forward stages, the first half of `stages`: each runs beside
     the last forward before a backward of its stage.
-
-    >>> ramp_up("abcd", [0, 1, 2, 3]), ramp_up("ab", [0, 1], lane=Lane.COMPUTE)
-    ('a...ba..cba.dcba', '..a.baba')
     """
     running = np.where(_started(offsets, len(stages)), _turn(offsets, len(stages)), _EMPTY)
     if recompute:
@@ -105,11 +98,7 @@ def ramp_up(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, re
 
 
 def steady(stages: str, offsets: Sequence[int], *, grouped: bool = True, overlap_io: bool = False) -> str:
-    """One iteration of the loop between ramp-up and ramp-down; grouped, all its timesteps are alike.
-
-    >>> steady("abcd", [0, 1, 2, 3]), steady("abcd", [0, 2], grouped=False)
-    ('dcbadcbadcbadcba', 'acbdcadb')
-    """
+    """One iteration of the loop between ramp-up and ramp-down; grouped, all its timesteps are alike."""
     turn = _turn(offsets, len(stages))
     if grouped:
         turn = _grouped(turn)
@@ -122,9 +111,6 @@ def ramp_down(stages: str, offsets: Sequence[int], *, lane: Lane | None = None, 
     """The last timesteps, in which no micro-batch starts; see `ramp_up`.
 
     With `recompute` the string shows the recomputations, as in the loop, of forward stages whose backward is to come.
-
-    >>> ramp_down("abcd", [0, 1, 2, 3]), ramp_down("abcd", [0, 1, 2, 3], recompute=True)
-    ('.dcb..dc...d....', 'a..b.a..........')
     """
     turn = _turn(offsets, len(stages))
     running = np.where(_started(offsets, len(stages)), _EMPTY, turn)

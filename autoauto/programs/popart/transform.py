@@ -40,15 +40,8 @@ _ORDER = list(Fragment)
 def transform(graph: PipelineGraph, n_micro_batches: int, *, training: bool, recompute: bool) -> PopartPipeline:
     """Pipeline a graph: gradients, stages, copies, recomputation, stashes, streams, and the program of all cycles.
 
-    Without training there is nothing to recompute.
-
-    Raises:
-        BadInput: the graph breaks one of PopART's rules, or there are too few micro-batches to fill the pipeline.
-
-    >>> from autoauto.programs.popart.input import simple_pipeline
-    >>> pipeline = transform(simple_pipeline(3), 6, training=True, recompute=False)
-    >>> pipeline.devices, pipeline.stash_entries, len(pipeline.copies), pipeline.program.n_main
-    ((0, 1, 2, 1, 0), {0: 5, 1: 3, 2: 0}, 4, 2)
+    Without training there is nothing to recompute. Raises BadInput if the graph breaks one of PopART's rules, or there
+    are too few micro-batches to fill the pipeline.
     """
     check_graph(graph)
     ops = forward_ops(graph)
@@ -88,14 +81,7 @@ def add_streams(ops: Sequence[PipelineOp], graph: PipelineGraph) -> tuple[Pipeli
 def assemble(ops: Sequence[PipelineOp], n_micro_batches: int) -> PipelineProgram:
     """Put the fragments of all stages into cycles; stage s is active in the cycles [s, s + n_micro_batches).
 
-    Raises:
-        BadInput: there is no cycle in which all stages are active, so no main phase.
-
-    >>> from autoauto.programs.popart.passes import forward_ops
-    >>> from autoauto.programs.popart.input import simple_pipeline
-    >>> program = assemble(forward_ops(simple_pipeline(2)), n_micro_batches=4)
-    >>> [" ".join(map(str, cycle)) for cycle in (*program.fill, program.main, *program.flush)], program.n_main
-    (['ps0[M] C', 'ps0[M] ps1[M] C', 'ps1[M] C'], 3)
+    Raises BadInput if there is no cycle in which all stages are active, so no main phase.
     """
     fragments = {(op.fragment, op.stage) for op in ops}
     n_stages = max(stage for _, stage in fragments) + 1
@@ -134,9 +120,7 @@ def check_parallel(program: PipelineProgram, devices: Sequence[int]) -> None:
     A cycle has its fragments in the order D, M, H, C, and C once: devices wait for each other in C and for the host in
     D and H, so none of these may come between two stages that compute. Neighbours among the M are on different devices.
     Two stages further apart may share a device, as stages 0 and 4 on 3 devices do: they run one after the other there.
-
-    Raises:
-        BadInput: a cycle breaks these rules; the message names the fragments.
+    Raises BadInput if a cycle breaks these rules; the message names the fragments.
     """
     for index, cycle in enumerate(program.fill):
         _check_cycle(f"fill cycle {index}", cycle, devices)
@@ -218,7 +202,13 @@ def devices_view(pipeline: PopartPipeline) -> str:
     columns, header = _under_phases(pipeline, columns, str.ljust)
     rows = {"": header}
     for index, device in enumerate(devices):
-        rows[f"IPU{device}:"] = _device_row([column[index] for column in columns])
+        cells = [column[index] for column in columns]
+        active = [number for number, cell in enumerate(cells) if cell.strip()]
+        row = ""
+        for number, cell in enumerate(cells):
+            # A comma stands behind every cell in which the device is active but the last one.
+            row += cell + (", " if number in active[:-1] else "  ")
+        rows[f"IPU{device}:"] = row
     return _labelled(rows)
 
 
@@ -249,15 +239,6 @@ def _device_cell(cycle: Cycle, number: int, pipeline: PopartPipeline, device: in
     return ".".join(texts)
 
 
-def _device_row(cells: Cells) -> str:
-    """The cells of a device, with a comma behind every cell in which it is active but the last one."""
-    active = [index for index, cell in enumerate(cells) if cell.strip()]
-    row = ""
-    for index, cell in enumerate(cells):
-        row += cell + (", " if index in active[:-1] else "  ")
-    return row
-
-
 def _under_phases(
     pipeline: PopartPipeline, columns: list[Cells], align: Callable[[str, int], str]
 ) -> tuple[list[Cells], str]:
@@ -281,6 +262,5 @@ def _under_phases(
 
 
 def _labelled(rows: Mapping[str, str]) -> str:
-    """The rows as lines, each behind its label."""
     width = max(map(len, rows))
     return "\n".join(f"{label:<{width}} {row}".rstrip() for label, row in rows.items())

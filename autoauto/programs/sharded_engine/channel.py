@@ -30,13 +30,7 @@ _LENGTH_BYTES = 4
 
 
 class Message(NamedTuple):
-    """A received array.
-
-    Attributes:
-        kind: the kind that its sender gave it.
-        array: a new array.
-        start_ns: when its first message was there, by perf_counter.
-    """
+    """A received array; `start_ns` is when its first message was there, by perf_counter."""
 
     kind: str
     array: Array
@@ -46,14 +40,7 @@ class Message(NamedTuple):
 class Sender:
     """Sends arrays through the writing end of a channel.
 
-    Attributes:
-        start_ns: when the first slot for the last array was free, by perf_counter.
-
-    >>> from autoauto.targets.host.transport.shared_memory import Ring
-    >>> ring = Ring.create(n_slots=2, slot_bytes=256)
-    >>> Sender(ring).send([[1.5], [2.5]])
-    >>> Receiver(ring).receive().array.tolist()
-    [[1.5], [2.5]]
+    The first slot for the last array was free at `start_ns`, by perf_counter.
     """
 
     def __init__(self, ring: MessageWriter) -> None:
@@ -70,8 +57,7 @@ class Sender:
     def load(self, array: npt.ArrayLike, kind: str = "") -> None:
         """Prepare an array, which calls of `step` send; it must not change until then.
 
-        Raises:
-            BadInput: the array holds Python objects, or its type does not fit into a slot.
+        Raises BadInput if the array holds Python objects, or its type does not fit into a slot.
         """
         array = np.asarray(array)
         if array.dtype.hasobject:
@@ -106,26 +92,25 @@ class Receiver:
         self._missing = memoryview(b"")
 
     def receive(self) -> Message:
-        """Wait for an array.
-
-        Raises:
-            EndOfStream: the channel is finished.
-        """
+        """Wait for an array. Raises EndOfStream if the channel is finished."""
         while (message := self.step()) is None:
             pass
         return message
 
     def step(self) -> Message | None:
-        """Wait for the next slot and empty it; returns the array with its last slot, and None before.
-
-        Raises:
-            EndOfStream: the channel is finished.
-        """
+        """Wait for the next slot and empty it; the array with its last slot, and None before. Raises as `receive`."""
         piece = self.ring.peek()
         if piece is None:
             raise EndOfStream("the stream has ended")
         if self._message is None:
-            piece = self._start_message(piece)
+            # The header in the first piece says which array to allocate.
+            start_ns = perf_counter_ns()
+            stop = _LENGTH_BYTES + int.from_bytes(piece[:_LENGTH_BYTES], "little")
+            kind, dtype, shape = pickle.loads(piece[_LENGTH_BYTES:stop])
+            array = np.empty(shape, dtype)
+            self._message = Message(kind, array, start_ns)
+            self._missing = array.reshape(-1).view(np.uint8).data
+            piece = piece[stop:]
         self._missing[: len(piece)] = piece
         self._missing = self._missing[len(piece) :]
         self.ring.release()
@@ -134,23 +119,9 @@ class Receiver:
         message, self._message = self._message, None
         return message
 
-    def _start_message(self, piece: memoryview) -> memoryview:
-        """Read the header in `piece` and allocate its array; returns the bytes after the header."""
-        start_ns = perf_counter_ns()
-        stop = _LENGTH_BYTES + int.from_bytes(piece[:_LENGTH_BYTES], "little")
-        kind, dtype, shape = pickle.loads(piece[_LENGTH_BYTES:stop])
-        array = np.empty(shape, dtype)
-        self._message = Message(kind, array, start_ns)
-        self._missing = array.reshape(-1).view(np.uint8).data
-        return piece[stop:]
-
 
 class SharedArrays:
-    """Named arrays in a file without a name; it can be pickled as an argument of a new process.
-
-    >>> SharedArrays.create({"a": [1, 2], "b": 0.5}).arrays()
-    {'a': array([1, 2]), 'b': array(0.5)}
-    """
+    """Named arrays in a file without a name; it can be pickled as an argument of a new process."""
 
     def __init__(self, file: SubModelFile, ports: Sequence[Port], dtypes: Mapping[str, np.dtype[Any]]) -> None:
         self._file, self._ports, self._dtypes = file, ports, dtypes

@@ -83,8 +83,7 @@ class ShardedEngine(ABC):
     def send(self, dest_id: int, arr: npt.ArrayLike) -> None:
         """Send a copy of an array to another device.
 
-        Raises:
-            BadInput: `dest_id` is no other device, or that device has ended.
+        Raises BadInput if `dest_id` is no other device, or that device has ended.
         """
         self._peers.send(dest_id, arr)
 
@@ -100,8 +99,7 @@ class ShardedEngine(ABC):
     def all_gather(self, arr: npt.ArrayLike, axis: int = 0) -> Array:
         """Concatenate the arrays of all devices along an axis.
 
-        Raises:
-            BadInput: the arrays have no such axis, or their shapes differ along another one.
+        Raises BadInput if the arrays have no such axis, or their shapes differ along another one.
         """
         arrays = self._peers.exchange("all_gather", [_with_axis("all_gather", arr, axis)] * self.num_devices)
         return _concatenate("all_gather", arrays, axis)
@@ -110,10 +108,7 @@ class ShardedEngine(ABC):
         """Reduce the arrays of all devices, element by element, by their sum, mean, max or min.
 
         The type is that of the arrays, except for the mean of integers. Every device reduces in the order of device
-        numbers, so that all get the same bits.
-
-        Raises:
-            BadInput: the operation is unknown, or shapes differ.
+        numbers, so that all get the same bits. Raises BadInput if the operation is unknown, or shapes differ.
         """
         if op not in OPERATIONS:
             raise BadInput(f"all_reduce can {', '.join(OPERATIONS)}, got {op!r}")
@@ -129,8 +124,7 @@ class ShardedEngine(ABC):
     def all_to_all(self, arr: npt.ArrayLike, axis: int = 0) -> Array:
         """Split the array into one chunk a device, give chunk j to device j, and concatenate the received chunks.
 
-        Raises:
-            BadInput: the array has no such axis, the number of devices does not divide it, or chunks do not match.
+        Raises BadInput if the array has no such axis, the number of devices does not divide it, or chunks do not match.
         """
         array = _with_axis("all_to_all", arr, axis)
         if array.shape[axis] % self.num_devices:
@@ -152,10 +146,8 @@ class ShardedEngine(ABC):
     def backward(self, grads: Array) -> dict[str, Array]:
         """The gradients of this device's parameters by name.
 
-        The method is not abstract, because the pipeline for inference of [sharding-book] has no backward.
-
-        Raises:
-            BadInput: the engine cannot be trained.
+        The method is not abstract, because the pipeline for inference of [sharding-book] has no backward. Raises
+        BadInput if the engine cannot be trained.
         """
         raise BadInput(f"{type(self).__name__} has no backward; try an engine that defines it")
 
@@ -191,9 +183,6 @@ class DeviceTask(NamedTuple):
     """The arguments of a device's process.
 
     Attributes:
-        device_id: number of the device.
-        engine_class, args: the engine that it runs.
-        checkpoint: the parameters of all devices.
         destinations, sources: the ring to and from every other device.
         ended: for every device, the event of its end.
         inputs, outputs: the rings from and to the parent process.
@@ -227,11 +216,7 @@ class DeviceRun(NamedTuple):
 
 
 class _RingReader:
-    """The device's `Reader`.
-
-    Attributes:
-        is_open: whether reading has started and not reached the end.
-    """
+    """The device's `Reader`; `is_open` says whether reading has started and not reached the end."""
 
     def __init__(self, ring: Ring, transfers: SpanList) -> None:
         self._receiver, self._transfers = Receiver(ring), transfers
@@ -304,8 +289,6 @@ def _run(connection: Channel, task: DeviceTask, peers: Peers) -> SpanList:
 
 
 def _timed(forward: Callable[[Array], Array], forwards: SpanList, transfers: SpanList) -> Callable[..., Any]:
-    """`forward` with its spans recorded; transfers within it count as part of it."""
-
     def timed(x: Array) -> Array:
         start_ns, n_before = perf_counter_ns(), len(transfers)
         y = forward(x)

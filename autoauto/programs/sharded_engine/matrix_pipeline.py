@@ -16,38 +16,25 @@ from autoauto.records.units import Array
 
 
 def relu(x: Array) -> Array:
-    """The positive elements, and 0 elsewhere.
-
-    >>> relu(np.array([-2, 3])).tolist()
-    [0, 3]
-    """
+    """The positive elements, and 0 elsewhere."""
     return np.asarray(x * (x > 0))
 
 
 class PipeliningInferenceOnly(ShardedEngine):
     """One layer a device: every device sends its output on and receives the next input.
 
-    Args:
-        model_dim, hidden_dim: even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
+    Even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
     """
 
     def __init__(self, model_dim: int, hidden_dim: int) -> None:
         self.weights = _zeros(self.device_id, model_dim, hidden_dim)
 
     def load_checkpoint(self, params: Mapping[str, npt.ArrayLike]) -> None:
-        """Take the weights of this device's layer.
-
-        Raises:
-            BadInput: the weights are missing, or have another shape.
-        """
+        """Take the weights of this device's layer; raises as `layer_weights`."""
         self.weights[...] = layer_weights(params, self.device_id, self.weights.shape)
 
     def forward(self, x: npt.ArrayLike) -> Array:
-        """(batch, fan in) to (batch, fan out) of this device's layer.
-
-        Raises:
-            BadInput: the array has another shape.
-        """
+        """(batch, fan in) to (batch, fan out) of this device's layer; raises as `layer`."""
         return layer(self.device_id, np.asarray(x), self.weights)
 
     def inference_loop(self, input_stream: Reader[Array], output_stream: Writer[Array]) -> None:
@@ -72,19 +59,8 @@ class PipeliningInferenceOnly(ShardedEngine):
 class SingleDevice(ShardedEngine):
     """All layers on one device, with a backward: the reference for pipelines.
 
-    Args:
-        model_dim, hidden_dim: even layers are (model_dim, hidden_dim), odd ones (hidden_dim, model_dim).
-        n_layers: number of layers; the source has two.
-
-    Attributes:
-        activations: the tape: the input of each layer of each forward, before its ReLU.
-
-    >>> engine = SingleDevice(model_dim=1, hidden_dim=2)
-    >>> engine.load_checkpoint({"layer_0/weights": [[1, -1]], "layer_1/weights": [[2], [5]]})
-    >>> engine.forward([[3.0]]).tolist()  # relu([3, -3]) = [3, 0], times [2, 5]
-    [[6.0]]
-    >>> {name: gradient.tolist() for name, gradient in engine.backward(np.array([[1.0]])).items()}
-    {'layer_1/weights': [[3.0], [0.0]], 'layer_0/weights': [[6.0, 0.0]]}
+    Layers are shaped as those of `PipeliningInferenceOnly`. `activations` is the tape: the input of each layer of each
+    forward, before its ReLU.
     """
 
     def __init__(self, model_dim: int, hidden_dim: int, n_layers: int = 2) -> None:
@@ -92,20 +68,12 @@ class SingleDevice(ShardedEngine):
         self.activations: list[Array] = []
 
     def load_checkpoint(self, params: Mapping[str, npt.ArrayLike]) -> None:
-        """Take the weights of all layers.
-
-        Raises:
-            BadInput: weights are missing, or have another shape.
-        """
+        """Take the weights of all layers; raises as `layer_weights`."""
         for i, weights in enumerate(self.weights):
             weights[...] = layer_weights(params, i, weights.shape)
 
     def forward(self, x: npt.ArrayLike) -> Array:
-        """(batch, model_dim) through all layers.
-
-        Raises:
-            BadInput: the array has another shape.
-        """
+        """(batch, model_dim) through all layers; raises as `layer`."""
         x = np.asarray(x)
         for i, weights in enumerate(self.weights):
             self.activations.append(x)
@@ -134,8 +102,7 @@ class SingleDevice(ShardedEngine):
 def layer(i: int, x: Array, weights: Array) -> Array:
     """Layer i: x @ weights, with ReLU first where i is odd.
 
-    Raises:
-        BadInput: x is not (batch, rows of the weights).
+    Raises BadInput if x is not (batch, rows of the weights).
     """
     if x.ndim != 2 or x.shape[1] != len(weights):
         raise BadInput(f"layer {i} takes arrays of shape (batch, {len(weights)}), got {x.shape}")
@@ -145,8 +112,7 @@ def layer(i: int, x: Array, weights: Array) -> Array:
 def layer_weights(params: Mapping[str, npt.ArrayLike], i: int, shape: tuple[int, ...]) -> Array:
     """The weights of layer i in a checkpoint, by either name of [sharding-book].
 
-    Raises:
-        BadInput: the weights are missing, or have another shape.
+    Raises BadInput if the weights are missing, or have another shape.
     """
     name = f"layers_{i}/weights"
     if name not in params:
@@ -162,11 +128,7 @@ def layer_weights(params: Mapping[str, npt.ArrayLike], i: int, shape: tuple[int,
 
 
 def random_weights(model_dim: int, hidden_dim: int, n_layers: int) -> dict[str, Array]:
-    """A checkpoint of normal weights, the same every time.
-
-    >>> {name: weights.shape for name, weights in random_weights(3, 5, 2).items()}
-    {'layers_0/weights': (3, 5), 'layers_1/weights': (5, 3)}
-    """
+    """A checkpoint of normal weights, the same every time."""
     random = np.random.default_rng(0)
     shapes = [_zeros(i, model_dim, hidden_dim).shape for i in range(n_layers)]
     return {f"layers_{i}/weights": random.normal(size=shape).astype(np.float32) for i, shape in enumerate(shapes)}

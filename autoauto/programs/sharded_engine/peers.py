@@ -28,11 +28,7 @@ _MESSAGE = "message"
 
 
 class SharedEvent:
-    """An event that all processes see once it is set.
-
-    Attributes:
-        fd: readable once the event is set.
-    """
+    """An event that all processes see once it is set; `fd` is then readable."""
 
     def __init__(self, fd: int | None = None) -> None:
         self.fd = os.eventfd(0, os.EFD_CLOEXEC) if fd is None else fd
@@ -56,7 +52,6 @@ class Peers:
     """One device's connections to all other devices.
 
     Args:
-        device_id: number of this device.
         destinations, sources: the ring to and from every other device, by its number.
         ended: for every device, the event of its end.
 
@@ -83,8 +78,7 @@ class Peers:
     def send(self, dest_id: int, array: npt.ArrayLike) -> None:
         """Send an array; returns when all of it has been written to the ring.
 
-        Raises:
-            BadInput: `dest_id` is no other device, or that device has ended.
+        Raises BadInput if `dest_id` is no other device, or that device has ended.
         """
         self._check_other("send to", dest_id)
         self._send(dest_id, array, _MESSAGE)
@@ -120,8 +114,7 @@ class Peers:
 
             4 devices    round 0: 1-3    round 1: 0-1 2-3    round 2: 0-2    round 3: 0-3 1-2
 
-        Raises:
-            BadInput: another device has ended, or is in a collective of another kind.
+        Raises BadInput if another device has ended, or is in a collective of another kind.
         """
         exchanged = list(parts)
         for step in range(self.n_devices):

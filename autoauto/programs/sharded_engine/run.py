@@ -36,7 +36,6 @@ class ShardedRun:
 
     Attributes:
         written: the outputs of every device, in order.
-        devices: messages and times of every device.
         seconds: time from when all devices were ready until all outputs were received.
     """
 
@@ -68,8 +67,7 @@ class ShardedRun:
     def timeline(self) -> Timeline:
         """The forwards and transfers of all devices; forward n is that of micro-batch n, and 1 cycle = 1 ns.
 
-        Raises:
-            BadInput: there were no forwards, or devices had different numbers of them.
+        Raises BadInput if there were no forwards, or devices had different numbers of them.
         """
         n_forwards = [len(device.forwards) for device in self.devices]
         if min(n_forwards) != max(n_forwards) or not max(n_forwards):
@@ -125,7 +123,13 @@ def run_sharded(
         written = _stream(workers, tasks, inputs)
         seconds = (perf_counter_ns() - start_ns) * 1e-9
         devices = tuple(workers.receive(number) for number in range(n_devices))
-    _check_received(devices)
+    for sender, receiver in permutations(range(n_devices), 2):
+        sent, received = devices[sender].sent[receiver], devices[receiver].received[sender]
+        if sent > received:
+            raise BadInput(
+                f"a device must receive all that is sent to it, but device {receiver} ended with "
+                f"{sent - received} of {sent} messages of device {sender} left"
+            )
     return ShardedRun(written, devices, seconds)
 
 
@@ -198,13 +202,3 @@ def _drain(receiver: Receiver, outputs: list[Array]) -> Iterator[bool]:
             if message := receiver.step():
                 outputs.append(message.array)
             yield True
-
-
-def _check_received(devices: tuple[DeviceRun, ...]) -> None:
-    for sender, receiver in permutations(range(len(devices)), 2):
-        sent, received = devices[sender].sent[receiver], devices[receiver].received[sender]
-        if sent > received:
-            raise BadInput(
-                f"a device must receive all that is sent to it, but device {receiver} ended with "
-                f"{sent - received} of {sent} messages of device {sender} left"
-            )

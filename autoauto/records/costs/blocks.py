@@ -1,4 +1,4 @@
-"""Kinds of blocks of a decoder: `BlockKind`, of an attention and a feed-forward layer.
+"""Kinds of blocks of a decoder, `BlockKind`, of an attention and a feed-forward layer; formats, `WeightFormat`.
 
     Attention           heads of keys and values; a window bounds what they hold    bytes a token, up to the window
     LatentAttention     one latent vector for all heads (MLA)                       bytes a token
@@ -10,9 +10,70 @@ Weights and elements are those of one GPU of a group that splits heads and matri
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
-from autoauto.records.costs.formats import BlockPart, PartFormats, WeightFormat
+
+class WeightFormat(StrEnum):
+    """The format in which the matrices of blocks are stored and multiplied; embedding, norms and head stay bf16."""
+
+    BF16 = "bf16"
+    FP8 = "fp8"
+    """One scale a tensor, of activations too, known before the model runs [aiconfigurator: fp8_static]."""
+    FP8_DYNAMIC = "fp8-dynamic"
+    """One scale a tensor; that of activations is computed while the model runs [aiconfigurator: fp8]."""
+    FP8_BLOCK = "fp8-block"
+    """One scale a block of 128 x 128 weights."""
+    FP8_W8A16 = "fp8-w8a16"
+    """Weights only; products are bf16."""
+    INT8 = "int8"
+    """Weights only; products are bf16."""
+    INT8_W8A8 = "int8-w8a8"
+    """Weights and activations; products are int8."""
+    INT4 = "int4"
+    """Weights only; products are bf16."""
+    NVFP4 = "nvfp4"
+    """4 bits a weight and an fp8 scale for 16 of them."""
+    MXFP4 = "mxfp4"
+    """Weights of experts only, 4 bits and a scale of 8 bits for 32 of them."""
+
+    @property
+    def n_bytes(self) -> float:
+        """Bytes of one weight, scales of nvfp4 and mxfp4 included."""
+        return {"bf16": 2.0, "int4": 0.5, "nvfp4": 9 / 16, "mxfp4": 17 / 32}.get(self, 1.0)
+
+
+class BlockPart(StrEnum):
+    """The matrices of a block that engines compute as one, each in one format."""
+
+    QKV = "qkv_proj"
+    OUTPUT = "o_proj"
+    GATE_UP = "gate_up_proj"
+    DOWN = "down_proj"
+    EXPERTS = "experts"
+    SHARED = "shared_experts"
+
+
+class PartFormat(NamedTuple):
+    """The format in which the matrices of a part of a block are stored.
+
+    `group_size` neighbouring weights of a row share a scale; None for one scale a row, or no scales.
+    """
+
+    weights: WeightFormat = WeightFormat.BF16
+    group_size: int | None = None
+
+    @property
+    def n_bytes(self) -> float:
+        """Bytes of one weight, with 16 bits for the scale of a group of integers."""
+        if self.weights in (WeightFormat.INT4, WeightFormat.INT8) and self.group_size:
+            return self.weights.n_bytes + 2 / self.group_size
+        return self.weights.n_bytes
+
+
+PartFormats = tuple[tuple[BlockPart, PartFormat], ...]
+"""Parts of a block with their formats."""
+
 
 Weights = dict[BlockPart, int]
 """Weights of the matrices of a block, by part."""
@@ -25,8 +86,6 @@ class Attention(NamedTuple):
     """Attention with heads of keys and values.
 
     Attributes:
-        n_heads: of queries.
-        n_kv_heads: of keys and values.
         head_size: elements of a head of queries or keys.
         window: to how many last tokens it attends; None to all.
         value_size: elements of a head of values, where it has others than `head_size`.
@@ -72,7 +131,6 @@ class Indexer(NamedTuple):
     """The part of sparse attention that chooses the tokens to attend to.
 
     Attributes:
-        n_heads: heads of its queries.
         head_size: elements of a head; it has one key a token.
         n_chosen: how many tokens of a sequence it chooses.
         is_own: whether the block computes an index; else it uses the index of an earlier block.
@@ -88,12 +146,10 @@ class LatentAttention(NamedTuple):
     """Multi-head latent attention: keys and values of all heads are made of one vector a token.
 
     Attributes:
-        n_heads: of queries.
         query_rank: elements of the vector of which queries are made; None where they are made of the hidden vector.
         latent_size: elements of the vector that is cached.
         rope_size: elements of the part of keys that has positions, cached too.
         head_size: elements of a head of queries or keys without positions.
-        value_size: elements of a head of values.
         indexer: what chooses tokens; None where it attends to all.
     """
 
@@ -148,8 +204,6 @@ class LinearAttention(NamedTuple):
     Attributes:
         n_key_heads: of queries and of keys.
         key_size: elements of a head of keys.
-        n_value_heads: of values.
-        value_size: elements of a head of values.
         kernel_size: tokens of the convolution before.
     """
 
@@ -186,8 +240,6 @@ class StateSpace(NamedTuple):
     """A layer of Mamba 2: a sequence has a matrix a head.
 
     Attributes:
-        n_heads: of it.
-        head_size: elements of a head.
         state_size: elements of the state of an element.
         n_groups: of heads with inputs and outputs of the state in common.
         kernel_size: tokens of the convolution before.
@@ -223,12 +275,7 @@ class StateSpace(NamedTuple):
 
 
 class Dense(NamedTuple):
-    """A feed-forward layer.
-
-    Attributes:
-        intermediate_size: elements between its matrices.
-        is_gated: whether it has a matrix of gates.
-    """
+    """A feed-forward layer with `intermediate_size` elements between its matrices."""
 
     intermediate_size: int
     is_gated: bool = True
@@ -250,11 +297,9 @@ class Experts(NamedTuple):
     """The feed-forward layer of a mixture of experts.
 
     Attributes:
-        n_experts: of a block.
         n_chosen: that a token goes through.
         intermediate_size: of one expert.
         shared_size: of the experts, or of the layer, through which every token goes besides; 0 where there is none.
-        is_gated: whether experts have a matrix of gates.
         inner_size: elements of the vector that experts take and give, where it is not the hidden one.
     """
 

@@ -46,7 +46,6 @@ class WholeRange(NamedTuple):
     """The costs of a range of layers that was compiled or run whole, for one micro-batch.
 
     Attributes:
-        layers: the range.
         forward_cycles, backward_cycles: without transfers.
         memory_bytes: by category, without the stash of other micro-batches.
     """
@@ -62,7 +61,6 @@ class RangeExample(NamedTuple):
 
     Attributes:
         whole: the costs of the range as one program.
-        batch_size: samples in the micro-batch.
         forward_cycles, backward_cycles: of its layers, added up by class of layer.
         memory_bytes: by category, estimated from its layers.
         feature_cycles: the other features of its forward pass; `MOVED` and `ENTRY` on real devices only, the first of
@@ -101,7 +99,6 @@ class Correction:
         batch_sizes: pairs of a batch size and a factor on all cycles, ascending; see `at_batch_size`.
         cycles_interval, memory_interval: prediction intervals of a range's cycles, and of its bytes over all
             categories.
-        n_examples: the number of ranges in the fit.
     """
 
     forward: Mapping[str, float] = field(default_factory=dict)
@@ -120,10 +117,6 @@ class Correction:
         size, and constant beyond: a layer costs more alone than in its model, and the difference grows with its
         tensors, but not without bound. The slope is that between this size and the nearest one that differs from it by
         a factor of 2 or more.
-
-        >>> correction = Correction(batch_sizes=((1, 1.0), (4, 0.64)))
-        >>> [round(correction.at_batch_size(n), 3) for n in (1, 2, 8, 16)], PLAIN_SUM.at_batch_size(3)
-        ([1.0, 0.8, 0.512, 0.512], 1.0)
         """
         if not self.batch_sizes:
             return 1.0
@@ -147,11 +140,7 @@ PLAIN_SUM = Correction()
 
 
 def parent_class(layer_class: str) -> str | None:
-    """The next wider class: "Relu" for "Relu after Conv", "" for "Relu"; None for "".
-
-    >>> parent_class("Relu after Conv"), parent_class("Relu"), parent_class("")
-    ('Relu', '', None)
-    """
+    """The next wider class: "Relu" for "Relu after Conv", "" for "Relu"; None for ""."""
     if not layer_class:
         return None
     operator, after, _ = layer_class.partition(" after ")

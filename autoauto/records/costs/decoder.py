@@ -9,8 +9,17 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from autoauto.records.costs.blocks import Attention, BlockKind, Dense, Experts, LinearAttention
-from autoauto.records.costs.formats import BlockPart, PartFormat, PartFormats, WeightFormat
+from autoauto.records.costs.blocks import (
+    Attention,
+    BlockKind,
+    BlockPart,
+    Dense,
+    Experts,
+    LinearAttention,
+    PartFormat,
+    PartFormats,
+    WeightFormat,
+)
 
 __all__ = [
     "BlockPart",
@@ -35,7 +44,6 @@ class Checkpoint(NamedTuple):
         group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
         unlike: the parts of every block that have another format than `weights`.
         notes: what was assumed of its config, a sentence each.
-        drafts: whether it has layers that predict several tokens (MTP).
     """
 
     weights: WeightFormat = WeightFormat.BF16
@@ -62,13 +70,9 @@ class Decoder:
         architecture: as Hugging Face names its class, for example "Qwen3ForCausalLM".
         hidden_size: elements of the vector between blocks.
         n_layers: blocks.
-        n_heads: of queries.
-        n_kv_heads: of keys and values.
-        head_size: elements of one head.
         intermediate_size: of the feed-forward layer of a dense block.
         vocabulary_size: number of tokens in the vocabulary, the rows of embedding and head.
         is_tied: whether embedding and head are one matrix.
-        checkpoint: how it is published.
         experts: None in a dense model.
         kinds: of blocks that are not what the sizes say; empty where they are.
         order: by block, the number of its kind; empty where all are of one.
@@ -126,12 +130,8 @@ class Decoder:
         attention, feed_forward = kind.attention, kind.feed_forward
         made = replace(self, checkpoint=self.checkpoint._replace(unlike=kind.unlike), kinds=(kind,), order=())
         if isinstance(attention, LinearAttention):
-            made = replace(
-                made,
-                n_heads=attention.n_value_heads,
-                n_kv_heads=attention.n_key_heads,
-                head_size=attention.value_size,
-            )
+            n_heads, n_kv_heads = attention.n_value_heads, attention.n_key_heads
+            made = replace(made, n_heads=n_heads, n_kv_heads=n_kv_heads, head_size=attention.value_size)
         elif attention is not None:
             n_kv_heads = getattr(attention, "n_kv_heads", attention.n_heads)
             head_size = attention.output_size // attention.n_heads
@@ -207,10 +207,8 @@ class DecoderFile(NamedTuple):
     """A decoder in one file, as an engine of this machine reads it.
 
     Attributes:
-        path: of the file.
-        decoder: by its header.
+        decoder: by the header of the file.
         weights: the format that most weights have, in the words of the file's format.
-        n_bytes: of the file.
         content: changes with the header, so with all shapes and formats.
     """
 
@@ -253,11 +251,7 @@ def lacks_draft(speculation: Speculation, checkpoint: Checkpoint) -> bool:
 class Workload(NamedTuple):
     """Requests that are alike.
 
-    Attributes:
-        input_tokens: of a prompt.
-        output_tokens: of an answer.
-        speculation: how answers are drafted.
-        cached_share: the share of the tokens of a prompt whose keys and values the prefix cache has, below 1.
+    The prefix cache has the keys and values of `cached_share` of the tokens of a prompt, below 1.
     """
 
     input_tokens: int
@@ -267,20 +261,12 @@ class Workload(NamedTuple):
 
     @property
     def computed_tokens(self) -> int:
-        """Tokens of a prompt that are computed, the last one at least.
-
-        >>> Workload(1000, 100).computed_tokens, Workload(1000, 100, cached_share=0.75).computed_tokens
-        (1000, 250)
-        """
+        """Tokens of a prompt that are computed, the last one at least."""
         return max(1, round(self.input_tokens * (1 - self.cached_share)))
 
     @property
     def n_steps(self) -> float:
-        """Steps of an answer in the mean; its first token comes with the prompt.
-
-        >>> Workload(1000, 101).n_steps, Workload(1000, 101, Speculation(2.5, 3)).n_steps
-        (101.0, 41.0)
-        """
+        """Steps of an answer in the mean; its first token comes with the prompt."""
         return 1 + (self.output_tokens - 1) / self.speculation.accept_length
 
     @property

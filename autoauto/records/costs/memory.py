@@ -106,13 +106,7 @@ def compiled_bytes(compiled: CompiledRange) -> dict[str, int]:
 
 
 def compiled_stage(compiled: CompiledRange, input_bytes: int = 0, *, recompute: bool = False) -> StageBytes[int]:
-    """A range that was compiled whole, as a stage.
-
-    Args:
-        compiled: the range.
-        input_bytes: what it receives, and stashes where it recomputes.
-        recompute: whether it does.
-    """
+    """A range that was compiled whole, as a stage that receives `input_bytes` and stashes them where it recomputes."""
     stored_bytes = input_bytes + compiled.checkpoint_bytes
     entry_bytes = stash_entry_bytes(compiled.activation_bytes, stored_bytes, recompute=recompute)
     return StageBytes(compiled.exclusive, compiled.shared, compiled.temporary_bytes, entry_bytes)
@@ -165,13 +159,7 @@ class RangeBytes:
         )
 
     def between(self, start: Amount, stop: int) -> Amount:
-        """Bytes of `[start, stop)`, or of the ranges from each of several starts, ascending, to one stop.
-
-        >>> sums, peaks = np.array([0, 3, 4, 8]), np.array([9, 2, 5])
-        >>> both = RangeBytes(sums, sums, (peaks,))
-        >>> both.between(1, 3), both.between(np.array([0, 1, 2]), 3).tolist()
-        (10, [17, 10, 9])
-        """
+        """Bytes of `[start, stop)`, or of the ranges from each of several starts, ascending, to one stop."""
         if not isinstance(start, np.ndarray):
             n_bytes = int(self.stop_bytes[stop] - self.start_bytes[start])
             return n_bytes + sum(int(column[start:stop].max()) for column in self.maxima_bytes)
@@ -186,10 +174,7 @@ class RangeBytes:
 class SharedMemory(NamedTuple):
     """Data that a range stores once, however many of its layers need it, for example code or a tied weight.
 
-    Attributes:
-        keys: for every layer, indices into the other two.
-        n_bytes: bytes of every key.
-        categories: category of every key.
+    `keys` has for every layer indices into the other two.
     """
 
     keys: tuple[tuple[int, ...], ...]
@@ -210,7 +195,6 @@ class RangeMemory:
 
     Attributes:
         exclusive_prefix_bytes: {category: (n + 1,)} running sums of bytes that add up.
-        shared: what a range stores once.
         peak_bytes: (n,) memory that is in use only while layer i runs: its temporary memory and the tensors that are
             carried past it (`LayerProfile.carried_bytes`).
         activation_prefix_bytes: (n + 1,) running sum of activations stashed for the backward pass; zeros for inference.

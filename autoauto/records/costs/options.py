@@ -1,6 +1,6 @@
 """How targets compile and run layers: `CompileOptions`, with the `Session` of a target.
 
-A session on a device of this machine: `SessionOptions`, `DeviceSession`.
+A session on a device of this machine: `SessionOptions`, `DeviceSession`. What people call the parts: `TargetWords`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,64 @@ from enum import StrEnum
 from math import inf
 from typing import ClassVar, NamedTuple, Self
 
-from autoauto.records.costs.words import TargetWords
 from autoauto.records.hardware import Cluster, Device
 from autoauto.records.knob import HasKnobs
 from autoauto.records.units import Precision
+
+
+class TargetWords(NamedTuple):
+    """The words of a target, as its results are shown; options, files and databases keep the names of knobs.
+
+    Attributes:
+        device: a part of a pipeline, which runs a stage.
+        unit: what a cluster consists of; a device may have several.
+        is_unit_alone: whether a device of one unit is called like the unit.
+        joint: between a device and its units, as in "session of 2 cores".
+        names: pairs of a knob and what it is called; of others underscores are written as blanks. Without any pairs
+            knobs are shown by their names.
+        pipeline_option: the option of the number of stages, where people know another one than that of IPUs.
+        has_auto_pipeline: whether results are compared with what Graphcore's auto_pipeline would choose.
+    """
+
+    device: str = "device"
+    unit: str = "device"
+    is_unit_alone: bool = True
+    joint: str = "of"
+    names: tuple[tuple[str, str], ...] = ()
+    pipeline_option: str = "--n-ipu"
+    has_auto_pipeline: bool = True
+
+    def name(self, knob: str) -> str:
+        """The name by which a knob is shown.
+
+        >>> words = TargetWords(names=(("n_ipu", "stages"),))
+        >>> words.name("n_ipu"), words.name("batch_size"), TargetWords().name("batch_size")
+        ('stages', 'batch size', 'batch_size')
+        """
+        if not self.names:
+            return knob
+        return dict(self.names).get(knob, knob.replace("_", " "))
+
+    def single(self, n_units: int) -> str:
+        """A device of `n_units` units, in words."""
+        size = self.size(n_units)
+        return f"{self.device}{size}" if size else self.unit
+
+    def replicas(self, n: int, n_units: int) -> str:
+        """`n` devices side by side, in words."""
+        size = self.size(n_units)
+        return f"{n} {self.device}s{size}" if size else f"{n} replicas of one {self.unit}"
+
+    def size(self, n_units: int) -> str:
+        """The number of units of a device in words, after a blank; empty where a device is one unit.
+
+        >>> TargetWords("session", "core").size(2), TargetWords("session", "core").size(1)
+        (' of 2 cores', '')
+        """
+        if n_units == 1 and self.is_unit_alone:
+            return ""
+        plural = "s" if n_units > 1 else ""
+        return f" {self.joint} {n_units} {self.unit}{plural}"
 
 
 class DeviceType(StrEnum):
@@ -33,7 +87,6 @@ class Session(HasKnobs, ABC):
     Attributes:
         runtime: the name of what runs a model's file; None where a target has no runtimes.
         words: what its results are called.
-        device_type: what computes.
     """
 
     __slots__ = ()
@@ -102,8 +155,7 @@ class Session(HasKnobs, ABC):
     def hardware(self, cluster: Cluster) -> Cluster:
         """The cluster with the parts of its devices and links that the session uses; names, clocks and machines stay.
 
-        Raises:
-            BadInput: it cannot run on them.
+        Raises BadInput if it cannot run on them.
         """
         return cluster
 
@@ -121,11 +173,7 @@ class Session(HasKnobs, ABC):
         return sessions[0]
 
     def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
-        """Refuse a number of devices of a pipeline, or a way to use them, that the session does not support.
-
-        Raises:
-            Mismatch: the session does not support it.
-        """
+        """Refuse with Mismatch a number of devices of a pipeline, or a way to use them, that it does not support."""
 
     def bound_bytes(self, device: Device) -> float:
         """Bytes that temporaries may take on one tile, if that is all in which it differs from `common`."""
@@ -142,7 +190,6 @@ class SessionOptions(NamedTuple):
 
     Attributes:
         n_threads: that compute at the same time; 0 lets the runtime choose.
-        session: the runtime and its options.
         gpu: the UUID of the GPU that computes; empty where the CPU does.
     """
 
@@ -163,12 +210,7 @@ class SessionOptions(NamedTuple):
 
 
 class DeviceSession(NamedTuple):
-    """A device of this machine, and how a session on it computes.
-
-    Attributes:
-        name: as --device names it, "cpu:4" or "cuda:0".
-        session: see its type.
-    """
+    """A device of this machine, named as --device has it, "cpu:4" or "cuda:0", and how a session on it computes."""
 
     name: str
     session: SessionOptions
@@ -180,9 +222,7 @@ class CompileOptions:
 
     Attributes:
         batch_size: samples in one micro-batch.
-        precision: format of weights and activations.
-        training: whether there is a backward pass.
-        session: how the target computes.
+        precision: of weights and activations.
     """
 
     batch_size: int

@@ -31,11 +31,7 @@ OUTLINED = "outlined"
 
 
 def category(shared_key: str) -> str:
-    """The category of a shared key "category_identity".
-
-    >>> category("vertexCode_conv_1x1")
-    'vertexCode'
-    """
+    """The category of a shared key "category_identity"."""
     return shared_key.partition("_")[0]
 
 
@@ -90,10 +86,8 @@ class WeightUpdate(NamedTuple):
     """How the weights of a stage change at the end of a step.
 
     Attributes:
-        optimizer: makes the change.
         master_weights: whether there is a copy of the weights in fp32, which is changed and then rounded.
         n_shards: replicas that share the states: each updates as large a part, and then all gather the weights.
-        streams: whether the states are in streaming memory.
     """
 
     optimizer: Optimizer = Optimizer.SGD
@@ -159,7 +153,7 @@ class ProgramStep(NamedTuple):
 
     Attributes:
         name: the layer and what is done for it, for example "conv1/convolve".
-        cycles: cycles of one micro-batch.
+        cycles: of one micro-batch.
         temporary_bytes: memory that is in use during the step but not always: live tensors and working memory.
     """
 
@@ -230,9 +224,7 @@ class CompiledRange:
 class NodeTime(NamedTuple):
     """A node of the graph that a runtime makes of a model, timed by the runtime itself while it ran the whole model.
 
-    Attributes:
-        names: of the node, and of the nodes of the file that it computes, as far as the runtime says.
-        seconds: of a run.
+    The `names` are those of the node, and of the nodes of the file that it computes, as far as the runtime says.
     """
 
     names: tuple[str, ...]
@@ -287,12 +279,10 @@ class ModelProfile:
     """The profiles of all layers at one batch size.
 
     Attributes:
-        model: the model's name.
         target: what it was compiled for, for example "ipu bow".
         options: how it was compiled; None when an imported profile does not contain them.
-        names, kinds: one entry a layer.
+        names, kinds, layers: one entry a layer.
         tied: one entry a layer; layers of equal key must share a stage, None is free.
-        layers: one `LayerProfile` a layer.
         outlined: the categories of exclusive bytes that layers of one kind store once where they are one subgraph; each
             call then copies the weights of its layer. Without any, the target has no such subgraphs.
     """
@@ -314,13 +304,7 @@ class ModelProfile:
         layers: Sequence[LayerProfile],
         outlined: tuple[str, ...] = (),
     ) -> ModelProfile:
-        """The profile of a graph, whose layers have names, kinds and ties.
-
-        Args:
-            graph: the model.
-            target, options, outlined: as in the class.
-            layers: the profile of each layer of the graph.
-        """
+        """The profile of a graph, whose layers have names, kinds and ties; `layers` has the profile of each."""
         return ModelProfile(
             model=graph.name,
             target=target,

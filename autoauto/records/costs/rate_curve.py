@@ -8,12 +8,7 @@ from typing import NamedTuple
 
 
 class RateBound(NamedTuple):
-    """A bound on a time of requests.
-
-    Attributes:
-        name: of the time, as constraints have it: "ttft_p99_s", or "ttft_s" for the mean.
-        limit_s: seconds that it must not exceed.
-    """
+    """A bound on a time of requests, named as constraints have it: "ttft_p99_s", or "ttft_s" for the mean."""
 
     name: str
     limit_s: float
@@ -23,7 +18,6 @@ class RateLine(NamedTuple):
     """Results of a number of replicas at several request rates.
 
     Attributes:
-        n_replicas: how many there are.
         requests_per_s: the rates, ascending.
         keeps: one a rate: whether replicas keep up with it, and keep all bounds.
         values: results by their names, one a rate: times in seconds, and how busy replicas are.
@@ -38,12 +32,7 @@ class RateLine(NamedTuple):
 
     @property
     def beyond(self) -> int | None:
-        """The index of the lowest rate that is too high; None if no rate is.
-
-        >>> line = RateLine(1, (1.0, 2.0, 3.0), (True, False, False), {"ttft_s": (0.1, 0.2, 0.3)})
-        >>> line.beyond, line.highest
-        (1, 1.0)
-        """
+        """The index of the lowest rate that is too high; None if no rate is."""
         if False not in self.keeps:
             return None
         return self.keeps.index(False)
@@ -58,13 +47,7 @@ class RateLine(NamedTuple):
 
 
 class RateCurves(NamedTuple):
-    """Times of requests over the rate, of a configuration with fewer and fewer of its replicas.
-
-    Attributes:
-        lines: one a number of replicas, ascending; the last has all.
-        bounds: on times.
-        knobs: of the configuration, by their names.
-    """
+    """Times of requests over the rate: a line a number of replicas, ascending; the last has all."""
 
     lines: tuple[RateLine, ...]
     bounds: tuple[RateBound, ...] = ()
@@ -78,12 +61,7 @@ class RateCurves(NamedTuple):
 
     @staticmethod
     def read(text: str) -> RateCurves:
-        """Read what `text` wrote.
-
-        >>> curves = RateCurves((RateLine(1, (1.0,), (True,), {"ttft_s": (0.1,)}),), (RateBound("ttft_s", 0.5),))
-        >>> RateCurves.read(curves.text) == curves
-        True
-        """
+        """Read what `text` wrote."""
         plain = json.loads(text)
         lines = []
         for line in plain["lines"]:

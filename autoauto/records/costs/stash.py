@@ -79,8 +79,12 @@ def checkpoints(graph: LayerGraph) -> tuple[int, ...]:
     the boundaries at which fewer bytes are alive than at a neighbour or as many.
     """
     n_layers = len(graph)
-    alive = _alive_bytes(graph)
-    stashed = list(accumulate(_stashed_bytes(graph), initial=0))
+    alive, backward, seen = _alive_bytes(graph), derivative(graph), set[int]()
+    stashed = [0]  # running sum of what every layer is the first to stash for the backward pass, of one sample
+    for index in range(n_layers):
+        new = backward.stashed(index) - seen
+        seen |= new
+        stashed.append(stashed[-1] + sum(graph.tensors[tensor].n_bytes(1, Precision.FP16) for tensor in new))
     narrow = [i for i in range(1, n_layers) if alive[i] <= min(alive[i - 1 : i + 2])]
     ends = [0, *narrow, n_layers]
     weights = [0, *[alive[i] for i in narrow], 0]
@@ -132,7 +136,6 @@ def _fewest_bytes(weights: Sequence[int], sums: Sequence[int], limit: int) -> _C
 
 
 def _alive_bytes(graph: LayerGraph) -> list[int]:
-    """Bytes of the activations that are alive at every boundary, of one sample."""
     activations: set[int] = set()
     for layer in graph.layers:
         activations.update(layer.inputs, layer.outputs)
@@ -144,13 +147,3 @@ def _alive_bytes(graph: LayerGraph) -> list[int]:
             change[tensor.producer + 1] += n_bytes
             change[tensor.last_use + 1] -= n_bytes
     return list(accumulate(change[:-1]))
-
-
-def _stashed_bytes(graph: LayerGraph) -> list[int]:
-    """Bytes that every layer is the first to stash for the backward pass, of one sample."""
-    backward, seen, n_bytes = derivative(graph), set[int](), []
-    for index in range(len(graph)):
-        new = backward.stashed(index) - seen
-        seen |= new
-        n_bytes.append(sum(graph.tensors[tensor].n_bytes(1, Precision.FP16) for tensor in new))
-    return n_bytes

@@ -39,10 +39,9 @@ def stored_form(
     """A struct with the fields of a dataclass or NamedTuple: all must be stored, and whole numbers be `AnyWhole`.
 
     Args:
-        record: the class.
         names: fields that are stored by another name.
         without: fields that are not read.
-        kinds: types of fields that are stored with another type than that of the record.
+        kinds: types of fields that are stored with another type.
     """
     stored_names = names or {}
     fields = []
@@ -56,9 +55,7 @@ def stored_form(
 def table_form(record: type, **kinds: Any) -> type[msgspec.Struct]:
     """A struct for a table that people write, with the fields of a dataclass; those with defaults may be left out.
 
-    Args:
-        record: the class, whose texts are not empty and whose numbers are above 0.
-        kinds: types of fields that have other bounds.
+    Its texts are not empty and its numbers above 0; `kinds` are types of fields that have other bounds.
     """
     hints = get_type_hints(record)
     fields: list[Any] = []
@@ -191,7 +188,6 @@ def location_text(location: Location) -> str:
 
 
 def _part(described: inspect.Type, step: str | int) -> inspect.Type:
-    """The type of a field or an item of a type."""
     match described:
         case inspect.UnionType(types=types):
             parts = [_part(member, step) for member in types]
@@ -223,7 +219,6 @@ def _choices(described: inspect.Type) -> list[str]:
 
 
 def _description(described: inspect.Type) -> str:
-    """What a value must be, in words."""
     return next(words(described) for kind, words in _DESCRIPTIONS.items() if isinstance(described, kind))
 
 

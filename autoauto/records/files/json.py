@@ -24,16 +24,8 @@ _BYTE = re.compile(r"\s*\(byte (\d+)\)$")
 def to_json(value: object, schema: int | None = None, form: type[msgspec.Struct] | None = None) -> bytes:
     """A value as JSON text in one line; NaN and infinite numbers become null.
 
-    Args:
-        value: of a type as in the docstring of this module.
-        schema: the number of the stored form, its last field.
-        form: how a dataclass is stored, from `stored_form`.
-
-    Raises:
-        BadInput: a field is not as its stored form has it.
-
-    >>> to_json({"a": (1, None)}, schema=3)
-    b'{"a":[1,null],"schema":3}'
+    Its type is as in the docstring of this module; `schema` is the number of the stored form, its last field, and
+    `form` how a dataclass is stored, from `stored_form`. Raises as `to_plain`.
     """
     return msgspec.json.encode(to_plain(value, schema, form))
 
@@ -41,8 +33,7 @@ def to_json(value: object, schema: int | None = None, form: type[msgspec.Struct]
 def to_plain(value: object, schema: int | None = None, form: type[msgspec.Struct] | None = None) -> Any:
     """A value as objects, lists, texts and numbers; arguments as in `to_json`.
 
-    Raises:
-        BadInput: a field is not as its stored form has it: a target of one's own may count half cycles.
+    Raises BadInput if a field is not as its stored form has it: a target of one's own may count half cycles.
     """
     if form is not None:
         try:
@@ -63,18 +54,11 @@ def from_json(
     """Read a value that `to_json` wrote.
 
     Args:
-        kind: the type of the value.
-        data: the text.
         where: the start of every error: what the text is, or its file.
         schema: the number that the text must have; None when it has none.
-        form: how a dataclass is stored, from `stored_form`.
 
     Raises:
         BadInput: it is no JSON, has another schema, or a field that is missing or wrong; the message names it.
-
-    >>> from_json(dict[str, bool], '{"a": -1}', "switches")
-    Traceback (most recent call last):
-    autoauto.records.errors.BadInput: switches: a must be true or false, got -1; correct it there
     """
     return from_plain(kind, _parsed(data, where), where, schema, form)
 
@@ -88,8 +72,7 @@ def from_plain(
 ) -> Value:
     """Read a value from objects, lists, texts and numbers; arguments as in `from_json`.
 
-    Raises:
-        BadInput: it has another schema, or a field that is missing or wrong; the message names it.
+    Raises BadInput if it has another schema, or a field that is missing or wrong; the message names it.
     """
     try:
         content = plain if schema is None else checked_schema(plain, schema)
@@ -99,11 +82,7 @@ def from_plain(
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        BadInput: no such file, or not JSON.
-    """
+    """Read a JSON file. Raises BadInput if it cannot be read, or is not JSON."""
     try:
         return _parsed(path.read_bytes(), str(path))
     except OSError as error:
@@ -111,11 +90,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(plain: object, path: Path) -> None:
-    """Write objects, lists, texts and numbers as a JSON file with one value a line.
-
-    Raises:
-        BadInput: the file cannot be written.
-    """
+    """Write objects, lists, texts and numbers as a JSON file with one value a line; raises BadInput."""
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n")
     except OSError as error:
@@ -140,8 +115,7 @@ def _parsed(data: bytes | str, where: str) -> Any:
 def checked_schema(content: Any, schema: int, *, may_lack_it: bool = False) -> dict[str, Any]:
     """The fields of a document but its schema number, which files that people write may leave out.
 
-    Raises:
-        MisfitError: it is no object, or of another schema.
+    Raises MisfitError if it is no object, or of another schema.
     """
     if not isinstance(content, dict):
         raise MisfitError([], f"the top level must be an object with fields, got {brief(content)}; try another file")
@@ -153,11 +127,7 @@ def checked_schema(content: Any, schema: int, *, may_lack_it: bool = False) -> d
 
 
 def converted(kind: type[Value], plain: Any, form: type[msgspec.Struct] | None = None) -> Value:
-    """Convert a plain value to a type.
-
-    Raises:
-        MisfitError: the value does not fit the type.
-    """
+    """Convert a plain value to a type. Raises MisfitError if the value does not fit the type."""
     try:
         return _checked(kind, plain, form)
     except AssertionError as error:

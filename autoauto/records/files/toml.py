@@ -29,23 +29,15 @@ _POSITION = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
 @dataclass(frozen=True, slots=True)
 class ParsedTable(ABC):
-    """The values of a file, or of what stands for one.
-
-    Attributes:
-        table: the values.
-    """
+    """The values of a file, or of what stands for one."""
 
     table: dict[str, Any]
 
     def read(self, kind: type[Value], schema: int | None = None) -> Value:
         """The content as a value.
 
-        Args:
-            kind: the type of the value.
-            schema: the number that the file has if it has one; None where it has none.
-
-        Raises:
-            BadInput: it has another schema, or a field that is missing or wrong; the message names it, and its line.
+        `schema` is the number that the file has if it has one; None where it has none. Raises BadInput if it has
+        another schema, or a field that is missing or wrong; the message names it, and its line.
         """
         try:
             content = self.table if schema is None else checked_schema(self.table, schema, may_lack_it=True)
@@ -59,19 +51,13 @@ class ParsedTable(ABC):
 
         Args:
             keys: the names of tables, then the key of the value.
-            message: what is wrong.
             item: a text in the line of the mistake, where the value has several lines.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class TomlFile(ParsedTable):
-    """A file and its values.
-
-    Attributes:
-        path: as it was given.
-        text: the whole content.
-    """
+    """A file with its path as it was given, its whole text, and its values."""
 
     path: str
     text: str
@@ -84,8 +70,7 @@ class TomlFile(ParsedTable):
 def read_toml(path: Path) -> TomlFile:
     """Read a TOML file.
 
-    Raises:
-        BadInput: it cannot be read, is too large, or no TOML; then the message names the line if it is known.
+    Raises BadInput if it cannot be read, is too large, or no TOML; then the message names the line if it is known.
     """
     try:
         with path.open("rb") as file:
@@ -160,8 +145,8 @@ def line_of(text: str, keys: Sequence[str | int], item: str = "") -> int:
         except ValueError:
             continue
         if _has(table, keys):
-            value = lines[start:stop]
-            return start + 1 + next((i for i, line in enumerate(value) if _contains(line, word)), 0)
+            whole_word = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
+            return start + 1 + next((i for i, line in enumerate(lines[start:stop]) if whole_word.search(line)), 0)
         start = stop
     return len(lines)
 
@@ -177,10 +162,6 @@ def _has(table: object, keys: Sequence[str | int]) -> bool:
         else:
             table = table[key]
     return True
-
-
-def _contains(line: str, word: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", line) is not None
 
 
 def _syntax_message(path: str, text: str, error: ValueError | RecursionError) -> str:

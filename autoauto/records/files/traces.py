@@ -25,9 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.traffic.lengths import MAX_TOKENS
-from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace
-from autoauto.records.costs.traffic.prefixes import cached_tokens
+from autoauto.records.costs.traffic.load import BLOCK_TOKENS, MAX_TOKENS, Trace, cached_tokens
 from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
 from autoauto.records.files.csv import decimal_point, named_twice, separator_of
@@ -49,12 +47,9 @@ class _Arrival(NamedTuple):
 
 
 def read_trace(path: Path) -> Trace:
-    """The requests of a file.
+    """The requests of a file; rows whose answer has no token failed and are left out.
 
-    Rows whose answer has no token failed and are left out.
-
-    Raises:
-        BadInput: it cannot be read, is of no known format, or has fewer than two requests at different times.
+    Raises BadInput if it cannot be read, is of no known format, or has fewer than two requests at different times.
     """
     content = _content(path)
     try:

@@ -33,11 +33,7 @@ def uploaded_path(what: str, digest: str) -> Path:
 
 
 def is_intact(path: Path, digest: str) -> bool:
-    """True if the file is there and has the content of the digest.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """True if the file is there and has the content of the digest. Raises OSError if it cannot be read."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -47,8 +43,7 @@ def is_intact(path: Path, digest: str) -> bool:
 def uploaded_file(what: str, name: str) -> str:
     """The path of a file that is named by its digest; another name as it is.
 
-    Raises:
-        BadInput: this machine does not have the file, or it is damaged.
+    Raises BadInput if this machine does not have the file, or it is damaged.
     """
     match = UPLOADED.fullmatch(name)
     if match is None:
@@ -63,11 +58,7 @@ def uploaded_file(what: str, name: str) -> str:
 
 
 def upload_title(name: str | None) -> str | None:
-    """The name of an uploaded model in texts: that of its file without the ending; None for a model by name or path.
-
-    >>> upload_title("sha256:" + 64 * "a"), upload_title("resnet50")
-    ('upload-aaaaaaaa', None)
-    """
+    """The name of an uploaded model in texts: that of its file without the ending; None for a model by name or path."""
     match = UPLOADED.fullmatch(name or "")
     if match is None:
         return None
@@ -85,10 +76,5 @@ def uploads_called(names: Mapping[str, str]) -> Iterator[None]:
 
 
 def named_uploads(text: str) -> str:
-    """Replace the digests of uploaded files in a text by the names of `uploads_called`; unknown digests stay.
-
-    >>> with uploads_called({64 * "a": "net.onnx"}):
-    ...     named_uploads(f"autoauto measure sha256:{64 * 'a'} --batch-size 4")
-    'autoauto measure net.onnx --batch-size 4'
-    """
+    """Replace the digests of uploaded files in a text by the names of `uploads_called`; unknown digests stay."""
     return UPLOADED.sub(lambda match: _names.get(match[1], match[0]), text)

@@ -37,13 +37,7 @@ class IoMode(StrEnum):
 def check_loop(io_mode: str, steps: int, io_tiles: int, rows: int = 1) -> tuple[IoMode, str]:
     """The mode in which a loop moves its tensors, and a warning where it is not `io_mode`: one step overlaps nothing.
 
-    Raises:
-        BadInput: there is no such mode, no step or row, or no io tiles for a mode that needs them.
-
-    >>> check_loop("io_overlapped", 2, 32)
-    (<IoMode.IO_OVERLAPPED: 'io_overlapped'>, '')
-    >>> check_loop("io_overlapped", 1, 32)
-    (<IoMode.IO: 'io'>, 'io_overlapped needs steps of at least 2, got 1: io is used')
+    Raises BadInput if there is no such mode, no step or row, or no io tiles for a mode that needs them.
     """
     if io_mode not in tuple(IoMode):
         raise BadInput(f"Unknown 'io_mode': it is one of {', '.join(IoMode)}, got {io_mode!r}")
@@ -67,10 +61,6 @@ def loop_cycles(io_mode: IoMode, steps: int, load: IntArray, compute: IntArray, 
 
         io tiles        load 0 | load 1    | load 2, store 0 | load 3, store 1 | store 2 | store 3
         compute tiles          | compute 0 | compute 1       | compute 2       | compute 3
-
-    >>> step = [np.array([n]) for n in (1, 4, 1)]
-    >>> int(loop_cycles(IoMode.IO, 2, *step)[0]), int(loop_cycles(IoMode.IO_OVERLAPPED, 2, *step)[0])
-    (12, 10)
     """
     if io_mode is not IoMode.IO_OVERLAPPED or steps == 1:
         return steps * (load + compute + store)
@@ -126,7 +116,6 @@ class BufferLayout:
         name: for example "x" (activations) or "dx" (their gradients).
         rows: phases of equal graph that share the buffer.
         steps: micro-batches.
-        entry_bytes: of one entry.
     """
 
     name: str
@@ -149,14 +138,7 @@ class BufferLayout:
         return self.n_entries * self.entry_bytes
 
     def flat_index(self, row: int, step: int) -> int:
-        """The entry of a micro-batch in a row.
-
-        Raises:
-            BadInput: there is no such row or step.
-
-        >>> BufferLayout("x", rows=3, steps=4).flat_index(2, 1)
-        9
-        """
+        """The entry of a micro-batch in a row. Raises BadInput if there is no such row or step."""
         if not (0 <= row < self.rows and 0 <= step < self.steps):
             raise BadInput(
                 f"buffer {self.name} has rows 0 to {self.rows - 1} and steps 0 to {self.steps - 1}, "
@@ -189,7 +171,6 @@ class Phase:
     """A range of layers on the device alone, with the cost of its parts.
 
     Attributes:
-        layers: the half-open range.
         graph: phases of equal number and kind run the same program; their variables and activations share buffers.
         row: its number among the phases of its graph.
         variable_cycles: to load the variables, once a phase when batches are serialised; in a backward phase also to
@@ -242,7 +223,6 @@ class PhasedPlan(Displayed):
         part_name, cost_name: words for one of its `parts`, and for what takes `cost_cycles`.
         phases: in the order in which they run: forward over consecutive layers; in training then backward again.
         steps: micro-batches.
-        io_mode: how tensors move.
         buffers: the activations and variables in streaming memory.
         phase_cycles: what each phase takes for all steps, variables included.
         naive_cycles: what all phases take when every step loads the variables again.

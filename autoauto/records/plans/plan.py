@@ -28,7 +28,6 @@ class Stage:
     """A range of layers on one device, with the cost of one micro-batch.
 
     Attributes:
-        layers: the half-open range.
         device: index into the cluster's devices.
         forward_cycles, backward_cycles: compute, without transfers.
         receive_cycles, send_cycles: transfers over the device's two links, in cycles of the reference clock, with the
@@ -85,7 +84,6 @@ class Plan(Displayed):
     Attributes:
         part_name, cost_name: words for one of its `parts`, and for what takes `cost_cycles`.
         stages: in the order of their layers.
-        period: what the devices do at the same time.
         host_cycles: the host's transfers that overlap with compute; no period is shorter.
         shared_cycles: those in which the connection of a machine to the host moves a micro-batch of every pipeline on
             it (`autoauto/plan/replicas.py`); no period is shorter.
@@ -297,9 +295,7 @@ class Plan(Displayed):
 def replicated(pipelines: Sequence[tuple[Plan, tuple[MachineDevice, ...]]], shared_cycles: int = 0) -> Plan:
     """The plans of pipelines side by side (`side_by_side`); equal ones are one plan.
 
-    Args:
-        pipelines: the plan of every replica, and the devices that `Stage.device` counts.
-        shared_cycles: as in `Plan`.
+    `pipelines` has the plan of every replica, and the devices that `Stage.device` counts.
     """
     groups: list[tuple[Plan, list[tuple[MachineDevice, ...]]]] = []
     for plan, devices in pipelines:
@@ -327,7 +323,6 @@ class BoundedPlan:
     """A plan and how much better any other could be.
 
     Attributes:
-        plan: the best plan of a search.
         bound_cycles: a lower bound on the cost of every plan; equal to this plan's cost when it is proved optimal.
         step_cycles: the simulated step of training, where that is the cost; otherwise None, and the period is.
     """
@@ -349,11 +344,7 @@ class BoundedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Pipelines of equal length side by side, each on devices of its own.
-
-    Attributes:
-        plans: one a replica; they differ where devices or links do.
-    """
+    """Pipelines of equal length side by side, each on devices of its own; they differ where devices or links do."""
 
     plans: tuple[Plan, ...]
 
@@ -375,8 +366,7 @@ class Move:
     """The cost of a plan with one cut moved.
 
     Attributes:
-        layer: the layer before which the cut would lie.
-        cost_cycles: the cost of the plan then.
+        layer: before which the cut would lie.
         excess_bytes: the memory that the fullest device would then lack; 0 when every stage fits.
     """
 
@@ -390,7 +380,7 @@ class CutMoves:
     """A cut of a plan and the nearest legal positions on either side.
 
     Attributes:
-        layer: the layer before which the cut lies.
+        layer: before which the cut lies.
         earlier, later: the cut moved there; None when it would leave the neighbouring stage empty.
     """
 
@@ -404,10 +394,8 @@ class Explanation:
     """The bottlenecks of a plan, and what it would cost with other cuts.
 
     Attributes:
-        compute_stages: the stages whose compute must shrink for the cost to fall.
-        transfer_stages: the stages whose transfer must shrink for the cost to fall.
-        memory_stage: the stage that leaves the fewest bytes of its limit free.
-        spare_bytes: the bytes that this stage leaves free.
+        compute_stages, transfer_stages: those whose compute, or transfer, must shrink for the cost to fall.
+        memory_stage: the stage that leaves the fewest bytes of its limit free, `spare_bytes`.
         cuts: every cut between two stages.
     """
 

@@ -58,7 +58,6 @@ class Timeline(Displayed):
             transfers overlap.
         stop_tick: when the last action has stopped, the last message has arrived, and the step has ended.
         ticks_per_cycle: as in `StageTimes`.
-        origin: simulated, or measured where devices ran it.
         step_end: of a step of training; None where only its actions are known.
     """
 
@@ -275,8 +274,7 @@ class Runner(Protocol):
     def run(self, graph: LayerGraph, plan: Plan, cluster: Cluster, options: CompileOptions, replicas: int) -> Run:
         """Run `plan` on the first devices of `cluster`, `replicas` times side by side, until it is steady.
 
-        Raises:
-            OutOfMemory: a stage needs more than its device may use.
+        Raises OutOfMemory if a stage needs more than its device may use.
         """
 
 
@@ -293,11 +291,7 @@ class Races(Runner, Protocol):
         replicas: int,
         best: RunEnds | None,
     ) -> Run:
-        """As `run`, but once the interval of its throughput lies wholly below that of the best so far it may end.
-
-        Raises:
-            OutOfMemory: as `run`.
-        """
+        """As `run`, but once the interval of its throughput lies wholly below that of the best so far it may end."""
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autoauto.records.costs.traffic.percentiles import PERCENTS
+from autoauto.records.costs.traffic.requests import PERCENTS
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
 from autoauto.records.units import GIB, format_number

@@ -17,9 +17,6 @@ def gpipe(n_devices: int, n_micro_batches: int) -> Schedule:
     """All forwards, then all backwards from the last micro-batch to the first, one stage a device [gpipe].
 
     Its makespan is that of 1F1B, but every device holds the activations of all micro-batches [pipeline-notes, 1].
-
-    >>> [str(action) for action in gpipe(2, 2).actions(0)]
-    ['0F0', '0F1', '0B1', '0B0']
     """
     codes = Codes(n_devices, n_micro_batches)
     micro_batches = np.arange(n_micro_batches)

@@ -23,13 +23,7 @@ from autoauto.schedule.orders.spec import OrderSpec
 
 
 def one_f_one_b(n_devices: int, n_micro_batches: int) -> Schedule:
-    """Stage s warms up with p - s - 1 forwards, then forwards and backwards take turns, then come the last backwards.
-
-    The counts are those of [pipeline-notes, 2.2].
-
-    >>> [str(action) for action in one_f_one_b(2, 3).actions(0)]
-    ['0F0', '0F1', '0B0', '0F2', '0B1', '0B2']
-    """
+    """Stage s warms up with p - s - 1 forwards, then both take turns, then come the last backwards."""
     codes = Codes(n_devices, n_micro_batches)
     micro_batches = np.arange(n_micro_batches)
     programs = tuple(
@@ -80,11 +74,9 @@ def with_bubble_checks(
 
     On stage s, counted from 0, there are s checks before the warm-up, p - s - 1 before and p - s - 1 after the steady
     phase and s after the cool-down. Each is as long as its unit of the bubble, so they fill (p - 1)(tf + tb) and the
-    ideal diagram is the only one possible; or each takes `check_ticks`. The makespan stays the same.
-
-    Raises:
-        BadInput: another order or one that has checks, stages of unequal times, links that take time, or a check longer
-            than a forward or a backward.
+    ideal diagram is the only one possible; or each takes `check_ticks`. The makespan stays the same. Raises BadInput
+    for another order or one that has checks, stages of unequal times, links that take time, or a check longer than a
+    forward or a backward.
     """
     _require_ideal(schedule, times)
     forward, backward = int(times.forward[0]), int(times.backward[0])
@@ -100,7 +92,6 @@ def with_bubble_checks(
 
 
 def _with_checks(codes: Codes, stage: int, program: IntArray) -> IntArray:
-    """The program of a device between its checks."""
     n_later = codes.n_stages - stage - 1
     n_warm_up = min(n_later, codes.n_micro_batches)
     checks = codes.of(CHECK, stage, range(2 * (codes.n_stages - 1)))
@@ -111,7 +102,6 @@ def _with_checks(codes: Codes, stage: int, program: IntArray) -> IntArray:
 
 
 def _ticks(stage: int, n_stages: int, forward_ticks: int, backward_ticks: int) -> IntArray:
-    """The ticks of the checks of a stage, by their numbers."""
     n_later = n_stages - stage - 1
     units = (forward_ticks, backward_ticks, forward_ticks, backward_ticks)
     return np.repeat(units, (stage, n_later, n_later, stage))

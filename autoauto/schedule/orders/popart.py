@@ -29,8 +29,7 @@ def lockstep(order: Order, devices: tuple[int, ...], rows: Sequence[LockstepRow]
     """The schedule that runs every row for every micro-batch.
 
     Args:
-        order: the schedule's name.
-        devices: the device of every stage.
+        order, devices: the schedule's name, and the device of every stage.
         rows: in the order in which a device runs the actions of one slot.
         starts: (n_micro_batches,) the slot in which every micro-batch starts, ascending.
     """
@@ -81,24 +80,14 @@ def popart(n_devices: int, n_micro_batches: int, *, training: bool) -> Schedule:
     """PopART's pipeline: stage s runs in the pipeline cycles [s, s + G), forward before backward.
 
     The forward of device s is pipeline stage s, its backward pipeline stage 2 (n_devices - 1) - s, and a slot is a
-    pipeline cycle [popart-pipelining].
-
-    Raises:
-        BadInput: there are fewer micro-batches than pipeline stages, so the main phase is empty.
-
-    >>> schedule = popart(2, 3, training=True)
-    >>> [f"{cycle}: {action}" for cycle, action in zip(schedule.slots[0], schedule.actions(0))]
-    ['0: 0F0', '1: 0F1', '2: 0F2', '2: 0B0', '3: 0B1', '4: 0B2']
+    pipeline cycle [popart-pipelining]. Raises BadInput if there are fewer micro-batches than pipeline stages, so the
+    main phase is empty.
     """
     return in_cycles(Order.POPART, tuple(range(n_devices)), n_micro_batches, training=training)
 
 
 def in_cycles(order: Order, devices: tuple[int, ...], n_micro_batches: int, *, training: bool) -> Schedule:
-    """PopART's pipeline with the stages on these devices; a device runs the pipeline stages of a cycle in turn.
-
-    Raises:
-        BadInput: as `popart`.
-    """
+    """`popart` with the stages on these devices; a device runs the pipeline stages of a cycle in turn."""
     n_stages = len(devices)
     fill, main, _ = popart_phases(n_stages, n_micro_batches, training=training)
     if main < 1:

@@ -44,20 +44,14 @@ def poplar(
     """A pipeline of Poplar's TensorFlow plugin, with timesteps as slots.
 
     Args:
-        order: grouped, poplar-interleaved or sequential.
         stage_devices: the device of every stage; in training the backward stages follow, from the last to the first.
         n_micro_batches: a multiple of the overlap length; with overlapped I/O anything from that length + 2 on.
-        training: whether there is a backward pass.
         overlap_io: whether micro-batches arrive and leave while others are computed; grouped only.
         n_serial: how many micro-batches a stage runs in one timestep, one after the other (batch serialisation);
             sequential on one device only. They count as one for the rule above.
 
     Raises:
         BadInput: the plugin refuses such a pipeline.
-
-    >>> schedule = poplar(Order.POPLAR_INTERLEAVED, [0, 1, 1, 0], 4, training=True)
-    >>> execution_order(schedule)
-    [0, 1, 2, 0, 3, 1, 0, 2, 1, 3, 2, 0, 3, 1, 2, 3]
     """
     require_mapping(order, stage_devices, training)
     _require_serial(order, stage_devices, n_micro_batches, n_serial)
@@ -79,9 +73,6 @@ def compute_offsets(order: Order, stage_devices: Sequence[int]) -> tuple[int, ..
 
     Grouped: every offset, so that every stage is always busy. Interleaved: every offset, from the first on, whose
     rotation of `stage_devices` uses no device in a timestep in which an earlier offset uses it. Sequential: one.
-
-    >>> compute_offsets(Order.POPLAR_INTERLEAVED, [0, 1, 2, 2, 1, 0])
-    (0, 2, 4)
     """
     n_stages = len(stage_devices)
     if order is Order.SEQUENTIAL:
@@ -126,11 +117,7 @@ def execution_order(schedule: Schedule) -> list[int]:
 
 
 def require_mapping(order: Order, stage_devices: Sequence[int], training: bool) -> None:
-    """Refuse a mapping of stages to devices that the plugin refuses.
-
-    Raises:
-        BadInput: the mapping breaks one of the plugin's rules.
-    """
+    """Refuse with BadInput a mapping of stages to devices that the plugin refuses."""
     devices = list(stage_devices)
     if training and len(devices) % 2:
         raise BadInput(f"each stage and each backward must be mapped to a device, got an odd number of them, {devices}")

@@ -5,7 +5,7 @@ The registry asks every file of this folder for its `SPECS`, so a new order is a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -32,22 +32,11 @@ def make_schedule(
 ) -> Schedule:
     """The schedule of an order by name.
 
-    Args:
-        order: its name.
-        n_devices: how many devices there are; with `stage_devices`, how many stages are mapped to devices.
-        n_micro_batches: how many micro-batches there are.
-        n_chunks: chunks a device, for interleaved.
-        times: the times of the stages of `stage_devices_of`, for zero bubble orders, which are made for them.
-        training: False for PopART's and Poplar's pipelines without a backward pass.
-        stage_devices: for Poplar's orders the device of every stage, backward ones too; by default one stage a device.
-        max_in_flight: for zero bubble orders the activations that a device may hold; by default the order's own limit.
-        effort: for zero bubble orders the share of the search's effort.
+    The other arguments are those of `ScheduleRequest`. PopART's and Poplar's pipelines alone may do without training,
+    and by default Poplar's have one stage a device. Zero bubble orders need `times`, and have limits of their own.
 
     Raises:
         BadInput: the order does not take such arguments.
-
-    >>> make_schedule(Order.ONE_F_ONE_B, 4, 8).peak_in_flight
-    (4, 3, 2, 1)
     """
     spec = spec_of(order)
     _require_counts(n_devices=n_devices, n_micro_batches=n_micro_batches, n_chunks=n_chunks)
@@ -64,18 +53,7 @@ def make_schedule(
 
 
 def check_size(order: Order, n_stages: int, n_micro_batches: int) -> None:
-    """Refuse an order that takes too long to make.
-
-    Args:
-        order: its name.
-        n_stages: of all devices, with all chunks.
-        n_micro_batches: of a step.
-
-    Raises:
-        BadInput: it has too many stages, or too many forwards of all stages.
-
-    >>> check_size(Order.GPIPE, 1_000, 500)
-    """
+    """Refuse with BadInput an order that takes too long to make; `n_stages` are those of all devices."""
     max_stages, max_forwards = MAX_STAGES, MAX_FORWARDS
     if spec_of(order).splits_backward:
         max_stages, max_forwards = MAX_SPLIT_STAGES, MAX_SPLIT_FORWARDS
@@ -88,11 +66,7 @@ def check_size(order: Order, n_stages: int, n_micro_batches: int) -> None:
 
 
 def stage_devices_of(order: Order, n_devices: int, n_chunks: int = 1) -> tuple[int, ...]:
-    """The device of every stage that an order has by default.
-
-    >>> stage_devices_of(Order.INTERLEAVED, 2, 2), stage_devices_of(Order.ZBV, 2)
-    ((0, 1, 0, 1), (0, 1, 1, 0))
-    """
+    """The device of every stage that an order has by default."""
     return spec_of(order).stage_devices(n_devices, n_chunks)
 
 
@@ -107,20 +81,12 @@ def devices_of(step: StepShape) -> tuple[int, ...]:
 
 
 def has_one_stage_each(step: StepShape) -> bool:
-    """Whether no device of a step has several stages.
-
-    >>> has_one_stage_each(StepShape(Order.POPART, 4)), has_one_stage_each(StepShape(Order.POPART_RING, 4))
-    (True, False)
-    """
+    """Whether no device of a step has several stages."""
     return len(devices_of(step)) == step.n_devices
 
 
 def spec_of(order: Order) -> OrderSpec:
-    """The specification of an order.
-
-    >>> spec_of(Order.POPART).runs_inference, spec_of(Order.GPIPE).runs_inference
-    (True, False)
-    """
+    """The specification of an order."""
     return _SPECS[order]
 
 
@@ -134,16 +100,9 @@ def _collect() -> dict[Order, OrderSpec]:
     return {order: specs[order] for order in Order}
 
 
-def _training_orders(specs: Mapping[Order, OrderSpec]) -> tuple[Order, ...]:
-    fewest_stages: dict[Order, int] = {}  # on a device
-    for order, spec in specs.items():
-        if spec.stages_per_device is not None:
-            fewest_stages[order] = spec.stages_per_device[0]
-    return tuple(sorted(fewest_stages, key=fewest_stages.__getitem__))
-
-
 _SPECS = _collect()
-TRAINING_ORDERS = _training_orders(_SPECS)
+_FEWEST_STAGES = {order: spec.stages_per_device[0] for order, spec in _SPECS.items() if spec.stages_per_device}
+TRAINING_ORDERS = tuple(sorted(_FEWEST_STAGES, key=_FEWEST_STAGES.__getitem__))
 """The orders in which a plan can train, beginning with the orders of one stage a device."""
 
 
@@ -161,7 +120,6 @@ def _require_counts(**counts: int) -> None:
 def _require_taken(
     spec: OrderSpec, n_chunks: int, training: bool, stage_devices: Sequence[int] | None, max_in_flight: int | None
 ) -> None:
-    """Refuse arguments that the order does not take."""
     order = spec.order
     if n_chunks > 1 and not spec.takes_chunks:
         raise BadInput(f"chunks are for {_names(lambda other: other.takes_chunks)}, got {n_chunks} with {order}")

@@ -13,12 +13,10 @@ class ScheduleRequest:
     """The arguments of `make_schedule` that its checks have accepted.
 
     Attributes:
-        n_devices: how many devices there are; with `stage_devices`, how many stages are mapped to devices.
-        n_micro_batches: how many micro-batches there are.
-        n_chunks: chunks a device; 1 unless the order takes chunks.
-        training: whether there is a backward pass.
-        times: the times of the stages, if given; always given where the order splits the backward pass.
-        stage_devices: the device of every stage as the caller maps them, if given.
+        n_devices: with `stage_devices`, how many stages are mapped to devices.
+        n_chunks: of a device; 1 unless the order takes chunks.
+        times: of the stages of `stage_devices_of`, if given; always given where the order splits the backward pass.
+        stage_devices: the device of every stage, backward ones too, as the caller maps them, if given.
         max_in_flight: the activations that a device may hold, where the order takes a limit; None elsewhere.
         effort: the share of its effort that a search for an order may take.
     """
@@ -40,11 +38,7 @@ class ScheduleRequest:
 
 
 def in_rounds(n_devices: int, n_chunks: int) -> tuple[int, ...]:
-    """Stage s on device s mod n_devices.
-
-    >>> in_rounds(2, 2)
-    (0, 1, 0, 1)
-    """
+    """Stage s on device s mod n_devices."""
     return tuple(range(n_devices)) * n_chunks
 
 
@@ -65,8 +59,6 @@ class OrderSpec:
     A file of `schedule/orders/` lists those of its orders in a tuple `SPECS`; the registry collects them.
 
     Attributes:
-        order: its name.
-        make: makes the schedule that is asked for.
         stage_devices: the default device of every stage, from the numbers of devices and of chunks a device.
         runs_inference: whether it can run without a backward pass.
         splits_backward: whether input and weight gradients are actions of their own. Such an order is made for given

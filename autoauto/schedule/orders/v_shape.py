@@ -29,14 +29,12 @@ def v_shape(
 
     Args:
         times: ticks of the actions and messages; `backward` is the input-gradient half.
-        n_micro_batches: how many micro-batches there are.
         max_in_flight: the stages' activations that a device may hold, each from its F to its W; None for no limit.
         order: the schedule's name; V shapes differ in nothing but their limits.
-        effort: the share of the search's effort.
 
     Raises:
-        BadInput: an odd number of stages, no micro-batch, or fewer than two activations: one on the way down must leave
-            room for one on the way up.
+        BadInput: an odd number of stages, or fewer than two activations: one on the way down must leave room for one on
+            the way up.
     """
     # Imported when needed: the search takes time to load, and most programs never use it.
     from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
@@ -44,8 +42,6 @@ def v_shape(
 
     if times.n_stages % 2:
         raise BadInput(f"a V shape needs two stages a device, got {times.n_stages} stages; try one more or one fewer")
-    if n_micro_batches < 1:
-        raise BadInput(f"a schedule needs at least 1 micro-batch, got {n_micro_batches}")
     if max_in_flight is not None and max_in_flight < 2:
         raise BadInput(f"a device of a V shape must hold at least 2 activations, got max_in_flight {max_in_flight}")
     devices = there_and_back(times.n_stages // 2, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
 from autoauto.schedule.orders.spec import OrderSpec, ScheduleRequest
 
@@ -25,23 +24,12 @@ def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | No
     holds up to p activations, no more than 1F1B; ZB2P up to 2p, where equal stages have no bubble but the skew of their
     starts [zero-bubble].
 
-    Args:
-        times: ticks of the actions and messages; `backward` is the input-gradient half.
-        n_micro_batches: how many micro-batches there are.
-        max_in_flight: the activations that a device may hold, each from its F to its W; None for no limit.
-        effort: the share of the search's effort.
-
-    Raises:
-        BadInput: fewer than one micro-batch or activation.
+    Arguments are as of `v_shape`.
     """
     # Imported when needed: the search takes time to load, and most programs never use it.
     from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
     from autoauto.schedule.zero_bubble.search import short_schedule
 
-    if n_micro_batches < 1:
-        raise BadInput(f"a schedule needs at least 1 micro-batch, got {n_micro_batches}")
-    if max_in_flight is not None and max_in_flight < 1:
-        raise BadInput(f"a device must hold at least 1 activation, got max_in_flight {max_in_flight}")
     n_devices = times.n_stages
     order = Order.ZB1P if max_in_flight is not None and max_in_flight <= n_devices else Order.ZB2P
     problem = ZeroBubbleProblem.of(times, range(n_devices), n_micro_batches, max_in_flight)
@@ -49,8 +37,6 @@ def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | No
 
 
 def _spec(order: Order, multiple: int) -> OrderSpec:
-    """An order whose devices hold `multiple` times as many activations as there are devices, unless asked otherwise."""
-
     def make(request: ScheduleRequest) -> Schedule:
         schedule = zero_bubble(request.action_times, request.n_micro_batches, request.max_in_flight, request.effort)
         return replace(schedule, order=order)

@@ -23,14 +23,8 @@ def slots(schedule: Schedule) -> tuple[IntArray, ...]:
     """The slot of every action, for every device in the order of its program.
 
     The schedule's own slots where it has them, else the earliest ones: later by one than those of the device's previous
-    action and of the inputs from other devices.
-
-    Raises:
-        BadInput: the schedule cannot run to its end; the message says who waits for whom.
-
-    >>> from autoauto.schedule.orders.one_f_one_b import one_f_one_b
-    >>> [row.tolist() for row in slots(one_f_one_b(2, 2))]  # 0F0 0F1 0B0 0B1, and 1F0 1B0 1F1 1B1
-    [[0, 1, 3, 5], [1, 2, 3, 4]]
+    action and of the inputs from other devices. Raises BadInput if the schedule cannot run to its end; the message says
+    who waits for whom.
     """
     if schedule.slots is not None:
         return schedule.slots
@@ -51,10 +45,8 @@ def barrier(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]
 
     A device runs its actions of a slot back to back. When the slowest is done all exchange, and the next slot starts
     when the longest exchange is over. A device exchanges for the actions that it ran; where the schedule has slots of
-    its own, for all its stages in every slot, as PopART and Poplar copy between all devices in every cycle.
-
-    Raises:
-        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+    its own, for all its stages in every slot, as PopART and Poplar copy between all devices in every cycle. Raises
+    BadInput if the schedule cannot run to its end; the message says who waits for whom.
     """
     if schedule.slots is not None and not in_order(schedule):
         refuse(schedule)
@@ -76,7 +68,6 @@ def barrier(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]
 
 
 def _exchanges(schedule: Schedule, times: StageTimes, rows: Sequence[IntArray], n_slots: int) -> list[BySlot]:
-    """When and for how long every device exchanges."""
     if schedule.slots is None:
         return list(map(_by_slot, rows, exchange_ticks(schedule, times)))
     of_device = np.zeros(schedule.n_devices + 1, dtype=np.int64)  # and one for rows that are on none
@@ -100,9 +91,8 @@ def _longest(devices: Iterable[BySlot], n_slots: int) -> IntArray:
 
 def _starts(row: IntArray, ticks: IntArray, slot_starts: IntArray) -> IntArray:
     before = np.cumsum(ticks) - ticks
-    starts: IntArray = (
-        slot_starts[row] + before - before[np.searchsorted(row, row)]
-    )  # less what it did in earlier slots
+    in_earlier_slots = before[np.searchsorted(row, row)]
+    starts: IntArray = slot_starts[row] + before - in_earlier_slots
     return starts
 
 

@@ -26,10 +26,8 @@ def check(schedule: Schedule) -> None:
 
     A forward waits for that of the stage before, a backward for that of the stage after or, on the last stage, for the
     forward, a weight gradient for its backward. With slots, an input from another device must have an earlier slot.
-
-    Raises:
-        BadInput: an action is missing, doubled or on a wrong device, or would wait forever; the message says who waits
-            for whom.
+    Raises BadInput if an action is missing, doubled or on a wrong device, or would wait forever; the message says who
+    waits for whom.
     """
     _check_counts(schedule)
     _check_devices(schedule)
@@ -157,12 +155,7 @@ def needs(schedule: Schedule) -> Needs:
 
 
 def row_devices(schedule: Schedule) -> IntArray:
-    """The device of every row, (kinds * S,); -1 where a schedule has no such actions.
-
-    >>> from autoauto.schedule.orders.one_f_one_b import one_f_one_b
-    >>> row_devices(one_f_one_b(2, 4)).tolist()
-    [0, 1, 0, 1, -1, -1, -1, -1]
-    """
+    """The device of every row, (kinds * S,); -1 where a schedule has no such actions."""
     devices = np.full(len(KINDS) * schedule.n_stages, -1, dtype=np.int64)
     for device, program in enumerate(schedule.programs):
         devices[program // schedule.codes.n_numbers] = device
@@ -177,7 +170,10 @@ def in_order(schedule: Schedule) -> bool:
     """
     indices = _action_table(schedule, [np.arange(len(program)) for program in schedule.programs])
     devices, (before, after) = row_devices(schedule), needs(schedule)
-    if not (_complete(schedule, indices >= 0) and _on_own_devices(schedule, devices)):
+    n_numbers = schedule.codes.n_numbers
+    whole = all((devices[program // n_numbers] == device).all() for device, program in enumerate(schedule.programs))
+    on_own_devices = tuple(devices[: schedule.n_stages].tolist()) == schedule.devices
+    if not (_complete(schedule, indices >= 0) and whole and on_own_devices):
         return False
     near, micro_batches = devices[before] == devices[after], slice(schedule.n_micro_batches)
     ordered = bool((indices[before[near], micro_batches] < indices[after[near], micro_batches]).all())
@@ -189,11 +185,7 @@ def in_order(schedule: Schedule) -> bool:
 
 
 def refuse(schedule: Schedule) -> NoReturn:
-    """Say why a schedule cannot run.
-
-    Raises:
-        BadInput: always; the message says who waits for whom.
-    """
+    """Raise BadInput that says why a schedule cannot run, and who waits for whom."""
     check(schedule)
     raise AssertionError("a schedule that passes its check can run")
 
@@ -215,13 +207,6 @@ def _complete(schedule: Schedule, occurs: BoolArray) -> bool:
     wanted[some, :, : schedule.n_micro_batches] = True
     once = int(occurs.sum()) == schedule.n_actions
     return once and np.array_equal(work, wanted) and some[FORWARD] and some[BACKWARD] >= some[WEIGHT]
-
-
-def _on_own_devices(schedule: Schedule, devices: IntArray) -> bool:
-    """Whether no row is on two devices, and every stage's forward is on the stage's device."""
-    n_numbers = schedule.codes.n_numbers
-    whole = all((devices[program // n_numbers] == device).all() for device, program in enumerate(schedule.programs))
-    return whole and tuple(devices[: schedule.n_stages].tolist()) == schedule.devices
 
 
 def compute_ticks(schedule: Schedule, times: StageTimes) -> list[IntArray]:

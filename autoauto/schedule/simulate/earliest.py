@@ -24,10 +24,8 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
     the other, from tick 0 on.
 
     Every device is a coroutine: it runs until it needs a message that has not arrived, and the device that sends the
-    message resumes it. So every action is visited once, in any order.
-
-    Raises:
-        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+    message resumes it. So every action is visited once, in any order. Raises BadInput if the schedule cannot run to its
+    end; the message says who waits for whom.
     """
     if not in_order(schedule):
         refuse(schedule)
@@ -77,9 +75,7 @@ class _Row(NamedTuple):
     Attributes:
         ticks: of the action; those of a check depend on its number.
         onward: the difference between an action's code and the code of the action that needs it.
-        receiver: the device of that action.
         link: one entry, shared by all rows that use the link: the tick at which its last message has arrived.
-        link_ticks: how long the message takes.
     """
 
     ticks: int

@@ -47,24 +47,11 @@ def simulate(schedule: Schedule, times: StageTimes, transfers: Transfers = Trans
     Raises:
         BadInput: the schedule cannot run to its end, and the message says who waits for whom; or ticks would not fit
             in 64 bits.
-
-    >>> from fractions import Fraction
-    >>> from autoauto.schedule.orders.one_f_one_b import one_f_one_b
-    >>> from autoauto.schedule.times import stage_times
-    >>> schedule = one_f_one_b(4, 8)
-    >>> cycles = ([Fraction(c)] * 4 for c in (1, 2, 0, 0))
-    >>> times = stage_times(schedule.devices, *cycles, split_backward=False)
-    >>> simulate(schedule, times).makespan_cycles  # (m + p - 1)(tf + tb)
-    33
     """
     _check_size(schedule, times)
     durations = compute_ticks(schedule, times)
     if transfers is Transfers.BARRIER:
         return barrier(schedule, times, durations)
-    return _overlap(schedule, times, durations)
-
-
-def _overlap(schedule: Schedule, times: StageTimes, durations: Sequence[IntArray]) -> Timeline:
     starts = earliest_starts(schedule, times)
     stops = tuple(map(np.add, starts, durations))
     stop_tick = _last_arrival(schedule, stops, times)

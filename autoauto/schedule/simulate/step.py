@@ -55,8 +55,7 @@ def time_rows(times: StageTimes) -> FloatArray:
 def step_function(schedule: Schedule, transfers: Transfers) -> StepFunction:
     """The makespan of `simulate` for this schedule, which has no checks and no backward passes that are split in part.
 
-    Raises:
-        BadInput: the schedule cannot run to its end; the message says who waits for whom.
+    Raises BadInput if the schedule cannot run to its end; the message says who waits for whom.
     """
     assert not schedule.full_backwards
     if transfers is Transfers.BARRIER:
@@ -75,7 +74,6 @@ class _LongestPath:
         device 1   1F0 --> 1F1 --> ..
 
     Attributes:
-        n_rows: how many rows of times there are.
         row: (N,) the row of times of every node.
         before: (2, N) the nodes that it waits for; N where there is none. Nodes come after what they wait for.
         levels: (L + 1,) nodes between two neighbouring entries do not wait for each other.

@@ -93,7 +93,6 @@ class CyclicOrder:
             self._link(device)
 
     def _connect(self) -> None:
-        """Fill in what does not depend on the order."""
         devices, size, n = self.pipeline.devices, self.size, self.pipeline.n_stages
         sent: dict[tuple[int, int], list[tuple[int, int, int]]] = defaultdict(list)
         for job, to, link in self.pipeline.edges():
@@ -332,7 +331,6 @@ def _renumbered(times: list[int], period: int) -> list[int]:
 
 
 def _cycle(because: list[int], last: int) -> list[int]:
-    """The cycle to which the causes of a postponed start lead back, if there is one."""
     seen, here = set[int](), last
     while here >= 0 and here not in seen:
         seen.add(here)

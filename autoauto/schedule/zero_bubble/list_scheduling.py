@@ -25,10 +25,15 @@ same, so one scheduler serves both directions.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from autoauto.records.schedule import FORWARD, WEIGHT
+import numpy as np
+
+from autoauto.records.schedule import FORWARD, WEIGHT, Codes, Order, Schedule
+from autoauto.records.units import IntArray
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 
 NEVER = 1 << 62
@@ -68,10 +73,6 @@ class Direction:
     """A pipeline with time running forwards or backwards, laid out for the scheduler.
 
     Attributes:
-        pipeline: the problem.
-        backwards: whether time runs backwards.
-        device: the device of every job.
-        jobs: the jobs of every device.
         takes, gives: whether a job takes or gives back memory.
         sibling: for every job the job of the same kind on the device's other stage, or itself.
         n_inputs: how many inputs the actions of every job have.
@@ -93,7 +94,11 @@ class Direction:
             taking, giving = giving, taking
         self.takes = [job // n == taking for job in range(3 * n)]
         self.gives = [job // n == giving for job in range(3 * n)]
-        self.sibling = [self._sibling(job) for job in range(3 * n)]
+        self.sibling = []
+        for job, device in enumerate(self.device):
+            kind, stage = divmod(job, n)
+            stages = pipeline.stages_of(device)
+            self.sibling.append(kind * n + (stages[-1] if stage == stages[0] else stages[0]))
         self.n_inputs = [0] * (3 * n)
         self.outputs: list[list[tuple[int, int, int, int]]] = [[] for _ in range(3 * n)]
         self.n_wires = self._connect()
@@ -105,12 +110,6 @@ class Direction:
         draft = run.run()
         self.n_scheduled += max(sum(run.done), run.n * len(run.done) // 4)  # every run has a fixed cost, too
         return draft
-
-    def _sibling(self, job: int) -> int:
-        kind, stage = divmod(job, self.pipeline.n_stages)
-        stages = self.pipeline.stages_of(self.device[job])
-        other = stages[-1] if stage == stages[0] else stages[0]
-        return kind * self.pipeline.n_stages + other
 
     def _connect(self) -> int:
         """Fill in the outputs and count the wires."""
@@ -156,7 +155,6 @@ class _Run:
             self.jobs.append(rows)
 
     def run(self) -> DraftSchedule | None:
-        """Let the device whose next action could stop first decide, until all is done."""
         for device in range(len(self.free)):
             self.compete(device, self.window)
         for _ in range(self.n * len(self.done)):
@@ -166,7 +164,6 @@ class _Run:
         return DraftSchedule(max(self.free), self.starts, self.programs)
 
     def next_device(self) -> tuple[int, int]:
-        """The first stop of any device, and the device."""
         next_stops, first_stop = self.next_stops, self.first_stop
         while next_stops:
             stop, device = heappop(next_stops)
@@ -256,3 +253,85 @@ class _Run:
                 self.compete(direction.device[to], self.window)
         self.compete(device, self.window)
         return True
+
+
+def in_order(pipeline: ZeroBubbleProblem, priorities: Priorities) -> DraftSchedule | None:
+    """Every device runs its actions in the order of their priorities, each as soon as it can.
+
+    That takes a tenth of the time of list scheduling, as no device has to choose. None if a device would hold too much
+    or devices would wait in a circle.
+    """
+    programs = [_program(pipeline, priorities, device) for device in range(pipeline.n_devices)]
+    for program in programs:
+        kinds = program // pipeline.n_stages
+        held = np.cumsum((kinds == 0).astype(np.int64) - (kinds == WEIGHT))
+        if held.max() > pipeline.limit:
+            return None
+    starts = _run(pipeline, [program.tolist() for program in programs])
+    if sum(map(len, starts)) < len(starts) * pipeline.n_micro_batches:
+        return None
+    makespan = max(row[-1] + ticks for row, ticks in zip(starts, pipeline.ticks, strict=True))
+    return DraftSchedule(makespan, starts, [program.tolist() for program in programs])
+
+
+def _run(pipeline: ZeroBubbleProblem, programs: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For every job the starts of its actions, until devices wait in a circle."""
+    device, ticks = pipeline.devices * 3, pipeline.ticks
+    inputs = {to for _, to, _ in pipeline.edges()}  # the jobs that wait for one
+    outputs: list[list[tuple[int, int]]] = [[] for _ in ticks]
+    for job, to, link in pipeline.edges():
+        outputs[job].append((to, link))
+    starts: list[list[int]] = [[] for _ in ticks]
+    arrivals: list[list[int]] = [[] for _ in ticks]
+    if pipeline.forward_links[0]:  # the host sends one input after the other
+        inputs.add(0)
+        arrivals[0] = [turn * pipeline.forward_links[0] for turn in range(1, pipeline.n_micro_batches + 1)]
+    done, free = [0] * len(programs), [0] * len(programs)
+    wire_free: dict[tuple[int, int], int] = defaultdict(int)
+    ready = list(range(len(programs)))
+    # A device runs until an input is missing; the device that sends the input makes it ready again.
+    while ready:
+        here = ready.pop()
+        now, program = free[here], programs[here]
+        while done[here] < len(program):
+            job = program[done[here]]
+            i = len(starts[job])
+            if job in inputs:
+                if len(arrivals[job]) == i:
+                    break
+                now = max(now, arrivals[job][i])
+            starts[job].append(now)
+            done[here] += 1
+            now += ticks[job]
+            for to, link in outputs[job]:
+                there, arrival = device[to], now
+                if there != here:
+                    wire_free[here, there] = arrival = max(now, wire_free[here, there]) + link
+                    if done[there] < len(programs[there]) and programs[there][done[there]] == to:
+                        ready.append(there)
+                arrivals[to].append(arrival)
+        free[here] = now
+    return starts
+
+
+def numbered_schedule(
+    order: Order, pipeline: ZeroBubbleProblem, programs: Sequence[Sequence[int] | IntArray]
+) -> Schedule:
+    """The schedule whose devices run these jobs: the micro-batches of every job follow each other."""
+    n_numbers = Codes(pipeline.n_stages, pipeline.n_micro_batches).n_numbers
+    numbered = []
+    for program in programs:
+        jobs = np.asarray(program, dtype=np.int64)
+        numbers = np.empty_like(jobs)
+        for job in np.unique(jobs):
+            turns = jobs == job
+            numbers[turns] = np.arange(np.count_nonzero(turns))
+        numbered.append(jobs * n_numbers + numbers)
+    return Schedule(order, pipeline.devices, pipeline.n_micro_batches, tuple(numbered))
+
+
+def _program(pipeline: ZeroBubbleProblem, priorities: Priorities, device: int) -> IntArray:
+    """The jobs of a device's actions in the order of their priorities; of equal ones the first kind goes first."""
+    jobs = [job for job in range(len(pipeline.ticks)) if pipeline.devices[job % pipeline.n_stages] == device]
+    order = np.argsort(np.concatenate([priorities[job] for job in jobs]), kind="stable")
+    return np.repeat(jobs, pipeline.n_micro_batches)[order]

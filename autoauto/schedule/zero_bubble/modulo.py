@@ -91,12 +91,8 @@ class _Waits(NamedTuple):
 def modulo_schedule(pipeline: ZeroBubbleProblem, random: Random, n_placements: int) -> ModuloSchedule | None:
     """The shortest period that the search finds; None if without waits even twice the shortest possible is too short.
 
-    Every period starts from the best waits of the one before; after a failure the steps are halved.
-
-    Args:
-        pipeline: the devices, their actions and links.
-        random: draws the waits.
-        n_placements: how many actions are placed.
+    Every period starts from the best waits of the one before; after a failure the steps are halved. `random` draws the
+    waits, and `n_placements` actions are placed.
     """
     table = _Table(pipeline)
     first = table.without_waits()
@@ -220,7 +216,6 @@ class _Table:
         return starts
 
     def held(self, stage: int, starts: list[int]) -> int:
-        """Ticks for which a device holds an activation of a stage."""
         weight = WEIGHT * self.pipeline.n_stages + stage
         return starts[weight] + self.pipeline.ticks[weight] - starts[stage]
 
@@ -245,9 +240,7 @@ class _Busy:
            ^ ready  ####                     an action of 4 ticks goes from gap to gap until one is long enough
 
     Attributes:
-        period: the period.
         starts: when each starts, increasing and less than the period.
-        stops: when each stops.
     """
 
     __slots__ = ("period", "starts", "stops")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+
+import numpy as np
 
 from autoauto.records.schedule import BACKWARD, WEIGHT, StageTimes
+from autoauto.records.units import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +22,6 @@ class ZeroBubbleProblem:
         devices: the device of every stage, one or two stages a device.
         ticks: for every job the ticks of one of its actions.
         forward_links, backward_links: as in `StageTimes`.
-        n_micro_batches: how many micro-batches there are.
         limit: the most activations a device holds; each from the start of its F to the stop of its W.
     """
 
@@ -152,23 +153,11 @@ def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
     until_the_end = all_held + filling + emptying
     until_the_last_gradient = all_held + filling - limit * max(weights)
     if is_turn(pipeline, device):
-        loss = _loss_at_turn(pipeline, device)
-        until_the_end = max(until_the_end, all_held + loss.until_the_end)
-        until_the_last_gradient = max(until_the_last_gradient, all_held + loss.until_the_last_gradient)
+        lost, lost_before = _loss_at_turn(pipeline, device)
+        until_the_end = max(until_the_end, all_held + lost)
+        until_the_last_gradient = max(until_the_last_gradient, all_held + lost_before)
     after = tails[BACKWARD * n + stages[0]]
     return heads[stages[0]] + max(-(-until_the_end // limit), -(-until_the_last_gradient // limit) + after)
-
-
-class _Loss(NamedTuple):
-    """Ticks of memory that are lost on the device where a V turns, in two spans of time from its first forward on.
-
-    Attributes:
-        until_the_end: until its last action stops.
-        until_the_last_gradient: until its last input gradient leaves it, less what is then not yet held in full.
-    """
-
-    until_the_end: int
-    until_the_last_gradient: int
 
 
 def is_turn(pipeline: ZeroBubbleProblem, device: int) -> bool:
@@ -216,8 +205,11 @@ def steady_loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> int:
     return inner if pipeline.limit % 2 else others + sum(weights)
 
 
-def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> _Loss:
+def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> tuple[int, int]:
     """The loss of `steady_loss_at_turn`, and more at the start and at the end.
+
+    From the first forward until the last action stops, and until the last input gradient leaves the device, less what
+    is then not yet held in full.
 
     When i first forwards have started, or i second ones, u is at most i. When i second input gradients or weight
     gradients of a stage are to come after this, u is at most i; i + 1 where they are first input gradients.
@@ -230,7 +222,7 @@ def _loss_at_turn(pipeline: ZeroBubbleProblem, device: int) -> _Loss:
     falling = _falling(limit - 1, even, m)
     gradients = falling * others + _falling(limit - 2, odd, m) * inner
     still_to_come = limit * max(weights) * (1 + even)
-    return _Loss(gradients + falling * sum(weights), gradients + even * m * sum(weights) - still_to_come)
+    return (gradients + falling * sum(weights), gradients + even * m * sum(weights) - still_to_come)
 
 
 def _ticks_at_turn(pipeline: ZeroBubbleProblem, device: int) -> tuple[int, int, list[int]]:
@@ -269,3 +261,75 @@ def _tails(pipeline: ZeroBubbleProblem) -> list[int]:
     for to, job in pairwise(reversed(pipeline.path)):
         tails[job] = max(tails[job], pipeline.link(job, to) + ticks[to] + tails[to])
     return tails
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LargestForm:
+    """The largest of some linear functions of times, a `StepFunction`; `forms` (forms, rows) has their slopes."""
+
+    forms: FloatArray
+
+    def ticks(self, times: FloatArray) -> FloatArray:
+        """(K,) the largest value at every column of times, (rows, K)."""
+        largest: FloatArray = (self.forms @ times).max(axis=0)
+        return largest
+
+    def slopes(self, times: FloatArray) -> FloatArray:
+        """(rows, K) the function that is largest there."""
+        slopes: FloatArray = self.forms[(self.forms @ times).argmax(axis=0)].T
+        return slopes
+
+
+def zero_bubble_bound(devices: Sequence[int], n_micro_batches: int, limit: int) -> LargestForm:
+    """Bounds by device and by stage as in `lower_bound`, for all times at once.
+
+    Where several stages share a device, what its limit of activations makes it wait is left out. `devices` has the
+    device of every stage, `limit` is the most activations that one holds.
+    """
+    n_stages = len(devices)
+    own_limit = None
+    if len(set(devices)) == n_stages:
+        own_limit = min(limit, n_micro_batches)
+    forms = list(_forms(n_stages, n_micro_batches, own_limit))
+    forms += _work_of_devices(devices, n_micro_batches)
+    return LargestForm(np.array(forms))
+
+
+def _work_of_devices(devices: Sequence[int], m: int) -> Iterator[FloatArray]:
+    """By device: the first micro-batch must reach its first stage, then it computes all its work."""
+    n = len(devices)
+    rows = np.eye(7 * n + 1)  # the unit vectors: a sum of rows counts how often a form has every time
+    forward, down = rows[:n], rows[3 * n : 4 * n + 1]
+    for device in set(devices):
+        own = [s for s in range(n) if devices[s] == device]
+        head = down[0] + (forward[: own[0]] + down[1 : own[0] + 1]).sum(axis=0)
+        compute = np.zeros(len(rows))
+        for s in own:
+            compute += rows[s] + rows[n + s] + rows[2 * n + s]  # forward, backward and weight
+        yield head + m * compute
+
+
+def _forms(n: int, m: int, limit: int | None) -> Iterator[FloatArray]:
+    """The bounds of `lower_bound` by stage, and by device where every stage has its own and `limit` is given."""
+    rows = np.eye(7 * n + 1)
+    forward, backward, weight = rows[:n], rows[n : 2 * n], rows[2 * n : 3 * n]
+    down, up = rows[3 * n : 4 * n + 1], rows[4 * n + 1 : 5 * n + 1]
+    for s in range(n):
+        head = down[0] + (forward[:s] + down[1 : s + 1]).sum(axis=0)
+        # From the start of a forward of the stage to the start of its backward.
+        there = forward[s:].sum(axis=0) + down[s + 1 : n].sum(axis=0)
+        loop = there + (backward[s + 1 :] + up[s + 1 :]).sum(axis=0)
+        for last in range(s + 1):  # the stage where the micro-batch ends
+            back = (up[last + 1 : s + 1] + backward[last:s]).sum(axis=0) + weight[last]
+            yield head + m * (forward[s] + backward[s]) + back
+            if limit is None:
+                continue
+            # As in `_device_bound`: idle before the first gradient, and after the last forward.
+            before = loop - limit * forward[s]
+            after = loop - forward[s] + backward[s] + back - limit * (backward[s] + weight[s])
+            work = head + m * (forward[s] + backward[s] + weight[s])
+            yield work
+            yield work + before
+            yield work + after
+            if limit < m:
+                yield work + before + after

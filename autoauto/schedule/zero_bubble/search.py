@@ -1,6 +1,6 @@
 """The search for a short order.
 
-1. Itineraries (itineraries.py) give the first priorities.
+1. Itineraries give the first priorities.
 2. *Forward-backward improvement*, known from project scheduling. Scheduled backwards in time, with its own times as
    priorities, an order is packed against its end as tightly as it was against its start; forwards again, it is often
    shorter.
@@ -15,17 +15,127 @@ effort, counted in scheduled actions, is used up. No clock is involved, so the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 from random import Random
+from typing import NamedTuple
 
-from autoauto.records.schedule import Order, Schedule
-from autoauto.schedule.zero_bubble.fixed_order import in_order, numbered_schedule
-from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
-from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction, DraftSchedule, Priorities
+from autoauto.records.schedule import BACKWARD, WEIGHT, Order, Schedule
+from autoauto.schedule.zero_bubble.list_scheduling import (
+    NEVER,
+    ChoiceRule,
+    Direction,
+    DraftSchedule,
+    Priorities,
+    in_order,
+    numbered_schedule,
+)
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 from autoauto.schedule.zero_bubble.steady_state import FEW, FULL, SOME, Effort, steady_state
+
+
+class Itinerary(NamedTuple):
+    """How a micro-batch travels in a steady state, where each follows the one before after one period.
+
+    Such a steady state is a building block [controllable-memory]. Long journeys hold many activations and tolerate
+    delays; short ones need little memory. An itinerary gives priorities only: the scheduler makes the order legal and
+    tightens its start and end. Numbers are in units of a mean action:
+
+        down 2, turn 1, up 1      F F . .             F stage 0; two units a step down, one unit of rest at the turn,
+        (unit: a mean action)         F F . B B       then one unit a step up
+
+    Attributes:
+        down, up: a step to the next and to the previous device; longer where an action and its message take longer.
+        turn: the rest of a micro-batch before its gradient sets out.
+        inner_turn: the rest of a gradient between the two stages of the last device.
+        lag: the rest before a weight gradient.
+        window: of the scheduler's rule.
+    """
+
+    down: int
+    up: int
+    turn: int
+    inner_turn: int
+    lag: int
+    window: int
+
+
+ONE_STAGE_A_DEVICE = (
+    Itinerary(2, 1, 0, 0, 3, NEVER),
+    Itinerary(6, 1, 2, 0, 1000, NEVER),
+    Itinerary(1, 2, 0, 0, 6, NEVER),
+    Itinerary(3, 2, 0, 0, 3, 4),
+    Itinerary(2, 2, 0, 0, 6, 8),
+    Itinerary(1, 5, 3, 0, 6, 8),
+    Itinerary(3, 1, 1, 0, 6, NEVER),
+    Itinerary(4, 1, 0, 0, 6, 8),
+    Itinerary(1, 6, 1, 0, 3, 4),
+)
+TWO_STAGES_A_DEVICE = (
+    Itinerary(1, 5, 1, 0, 6, 8),
+    Itinerary(5, 1, 1, 0, 3, NEVER),
+    Itinerary(1, 5, 0, 1, 0, 8),
+    Itinerary(1, 5, 0, 0, 0, NEVER),
+    Itinerary(1, 4, 4, 0, 6, 8),
+    Itinerary(3, 2, 2, 0, 0, 6),
+    Itinerary(2, 3, 2, 0, 3, 4),
+    Itinerary(2, 2, 2, 0, 3, NEVER),
+    Itinerary(3, 1, 0, 0, 0, 8),
+    Itinerary(2, 1, 4, 0, 0, 6),
+    Itinerary(1, 2, 0, 2, 0, 4),
+    Itinerary(1, 2, 4, 0, 3, 6),
+    Itinerary(2, 1, 3, 0, 3, 6),
+    Itinerary(1, 2, 0, 0, 0, 6),
+    Itinerary(2, 1, 1, 0, 0, 8),
+    Itinerary(2, 1, 0, 0, 6, 4),
+    Itinerary(1, 2, 0, 1, 3, 4),
+    Itinerary(1, 2, 1, 0, 6, 8),
+    Itinerary(1, 1, 0, 0, 3, 4),
+    Itinerary(1, 1, 3, 0, 3, 6),
+    Itinerary(1, 1, 1, 0, 1000, 4),
+    Itinerary(1, 1, 0, 1, 0, 6),
+    Itinerary(1, 1, 3, 0, 6, 4),
+)
+"""A selection from some 600 itineraries that holds the best one, or nearly, for each of 45 pipelines of 4, 6 and 8
+devices with different limits, times and links (for one stage a device: from 700, for 36)."""
+
+
+def itineraries(pipeline: ZeroBubbleProblem) -> Sequence[Itinerary]:
+    """The itineraries to try; with two stages a device, first those that just fill the memory.
+
+    Activations occupy a device for about `n_devices * (down + up)` units a micro-batch, of the `3 * limit` that it has.
+    """
+    if pipeline.n_stages == pipeline.n_devices:
+        return ONE_STAGE_A_DEVICE
+    fitting = 3 * pipeline.limit / pipeline.n_devices
+    return sorted(TWO_STAGES_A_DEVICE, key=lambda itinerary: abs(itinerary.down + itinerary.up - fitting))
+
+
+def steady_priorities(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float, period: float) -> Priorities:
+    """When every action would start if a micro-batch set out every `period` ticks; `unit` is the mean action."""
+    n, devices, ticks = pipeline.n_stages, pipeline.devices, pipeline.ticks
+    starts = [0.0] * (3 * n)  # of the first action of every job
+    for job, to in pairwise(pipeline.path):
+        step = devices[to % n] - devices[job % n]
+        shortest = ticks[job] + pipeline.link(job, to)
+        if step > 0:
+            starts[to] = starts[job] + max(shortest, unit * itinerary.down)
+        elif step < 0:
+            starts[to] = starts[job] + max(shortest, unit * itinerary.up)
+        else:
+            # On one device: the last forward before its gradient, or the two stages where a V turns.
+            rest = 0
+            if job == n - 1:
+                rest = itinerary.turn
+            elif job > n:
+                rest = itinerary.inner_turn
+            starts[to] = starts[job] + shortest + unit * rest
+    for stage in range(n):
+        backward = BACKWARD * n + stage
+        starts[WEIGHT * n + stage] = starts[backward] + ticks[backward] + itinerary.lag * unit
+    return [[start + i * period for i in range(pipeline.n_micro_batches)] for start in starts]
+
 
 EFFORT = 28_000
 """Actions to schedule for each device, counted as 8 to 24, before the best order so far is the answer."""
@@ -91,17 +201,13 @@ def _long(pipeline: ZeroBubbleProblem, few: int) -> DraftSchedule:
     if pipeline.n_stages == pipeline.n_devices:
         order.try_forwards(itineraries(pipeline)[0])
     else:
-        order.try_backwards(_best_itinerary(pipeline, few))
+        # The itinerary that makes the shortest order of few micro-batches.
+        short = _OrderSearch(replace(pipeline, n_micro_batches=few), LONG_RUNS * len(pipeline.ticks) * few, rounds=1)
+        short.explore()
+        order.try_backwards(short.itinerary)
     if not order.is_optimal:
         order.try_steady_state(SOME)
     return order.best
-
-
-def _best_itinerary(pipeline: ZeroBubbleProblem, few: int) -> Itinerary:
-    """The itinerary that makes the shortest order of few micro-batches."""
-    short = _OrderSearch(replace(pipeline, n_micro_batches=few), LONG_RUNS * len(pipeline.ticks) * few, rounds=1)
-    short.explore()
-    return short.itinerary
 
 
 class _OrderSearch:
@@ -120,18 +226,15 @@ class _OrderSearch:
 
     @property
     def best(self) -> DraftSchedule:
-        """The shortest order so far."""
         assert self.shortest is not None
         return self.shortest
 
     @property
     def spent(self) -> int:
-        """The effort that is used up."""
         return self.forwards.n_scheduled + self.backwards.n_scheduled
 
     @property
     def is_optimal(self) -> bool:
-        """Whether no order can be shorter than the best so far."""
         return self.shortest is not None and self.shortest.makespan <= self.bound
 
     def is_finished(self, part: float = 1) -> bool:
@@ -145,7 +248,6 @@ class _OrderSearch:
             self.keep(in_order(self.pipeline, repeated.priorities(self.pipeline.n_micro_batches)))
 
     def keep(self, draft: DraftSchedule | None) -> None:
-        """Make a draft the best order so far if it is shorter."""
         if draft is not None and (self.shortest is None or draft.makespan < self.shortest.makespan):
             self.shortest = draft
 
@@ -185,9 +287,7 @@ class _OrderSearch:
         steady = self.steady(itinerary)
         rule = self.rule(itinerary.window, fair=True)
         last = max(row[-1] for row in steady)
-        reverse: Priorities = []
-        for row in steady:
-            reverse.append([last - start for start in reversed(row)])
+        reverse: Priorities = [[last - start for start in reversed(row)] for row in steady]
         back = self.backwards.schedule(reverse, rule)
         assert back is not None
         self.schedule(self.mirrored(back), rule)
@@ -214,7 +314,6 @@ class _OrderSearch:
             draft = again
 
     def forward_backward(self, draft: DraftSchedule, rule: ChoiceRule) -> DraftSchedule:
-        """Schedule backwards in time, then forwards again."""
         back = self.backwards.schedule(self.mirrored(draft), rule)
         assert back is not None
         again = self.schedule(self.mirrored(back), rule)
@@ -230,13 +329,11 @@ class _OrderSearch:
         return mirrored
 
     def schedule(self, priorities: Priorities, rule: ChoiceRule, cutoff: int = NEVER) -> DraftSchedule | None:
-        """Schedule, and keep the result if it is the best."""
         draft = self.forwards.schedule(priorities, rule, cutoff)
         self.keep(draft)
         return draft
 
     def steady(self, itinerary: Itinerary) -> Priorities:
-        """The priorities of an itinerary if a micro-batch sets out every period."""
         return steady_priorities(self.pipeline, itinerary, self.unit, self.period)
 
     def rule(self, window: float, fair: bool) -> ChoiceRule:
@@ -248,10 +345,6 @@ def stretches(starts: list[list[int]], n_micro_batches: int) -> Iterator[Priorit
     """Make starts of more micro-batches of the starts of a few, by repeating a group of one to three of them.
 
     Groups come first whose jobs agree best on how long a group takes.
-
-    >>> rows = [[0, 3, 6, 9, 12, 15, 20], [1, 4, 7, 10, 13, 16, 19]]
-    >>> next(stretches(rows, 9))[0]
-    [0, 3, 6, 9, 12, 15.0, 18.0, 21.0, 26.0]
     """
     few = len(starts[0])
     groups = []

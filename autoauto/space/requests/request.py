@@ -67,7 +67,7 @@ class KnobValues:
 def given_knobs(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     """The values of knobs among values by the names of options; in training also the defaults of those that it adds.
 
-    The order is an exception: its default depends on the model (`autoauto/evaluate/training_orders.py`).
+    The order is an exception: its default depends on the model (`autoauto/evaluate/modes/training_table.py`).
 
     Raises:
         BadInput: knobs of training are given without the mode, or a global batch with a number of micro-batches.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from autoauto.records.costs.words import TargetWords
+from autoauto.records.costs.options import TargetWords
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 

@@ -20,8 +20,7 @@ from typing_extensions import override
 from autoauto.engines.registry import DEFAULT_ENGINE, ENGINES, engine_named
 from autoauto.engines.rules import GroupSplit
 from autoauto.records.costs.decoder import WeightFormat
-from autoauto.records.costs.options import Session
-from autoauto.records.costs.words import TargetWords
+from autoauto.records.costs.options import Session, TargetWords
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster
 from autoauto.records.knob import HasKnobs, Knob, whole, words_or_none

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from autoauto.records.costs.decoder import Speculation
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
-from autoauto.records.costs.traffic.lengths import Lengths
-from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace, TrafficLoad
+from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Lengths, Trace, TrafficLoad
 from autoauto.records.errors import BadInput
 from autoauto.targets.target import OptionValues, flag_of
 

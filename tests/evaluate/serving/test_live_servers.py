@@ -22,7 +22,7 @@ from autoauto.evaluate.serving.live.references import References
 from autoauto.evaluate.serving.live.server_group import ServerGroup
 from autoauto.load.tokens import TokenLoad, TokenMeasurement
 from autoauto.records.costs.decoder import Checkpoint, Decoder, Workload
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.errors import BadInput, DoesNotFit, Infeasible, OutOfMemory, Unsupported
 from autoauto.records.hardware import Cluster, Device, Link
 from autoauto.records.target import Origin

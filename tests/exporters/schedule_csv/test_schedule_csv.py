@@ -10,12 +10,12 @@ import pytest
 from autoauto.exporters.schedule_csv import schedule_to_csv, write_schedule_csv
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, Transfers
+from autoauto.schedule.csv_checks import schedule_from_csv
 from autoauto.schedule.orders.gpipe import gpipe
 from autoauto.schedule.orders.inference import inference
 from autoauto.schedule.orders.interleaved import interleaved
 from autoauto.schedule.orders.one_f_one_b import one_f_one_b, with_bubble_checks
 from autoauto.schedule.orders.poplar import poplar
-from autoauto.schedule.read_csv import schedule_from_csv
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.times import stage_times
 from tests.exporters.schedule_csv.conftest import CASES, Case, times_of

@@ -15,7 +15,7 @@ import pytest
 
 from autoauto.exporters.schedule_csv import write_schedule_csv
 from autoauto.records.schedule import BACKWARD, Order, Schedule
-from autoauto.schedule.read_csv import read_schedule_csv
+from autoauto.schedule.csv_checks import read_schedule_csv
 from autoauto.schedule.simulate.simulate import simulate
 from tests.exporters.schedule_csv.conftest import CASES, Case, times_of
 from tests.running import PATIENCE_S

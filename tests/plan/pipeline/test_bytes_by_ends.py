@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from autoauto.plan.pipeline import bytes_by_ends as by_ends
+from autoauto.plan.pipeline import fitting
 from autoauto.plan.pipeline.blocks import contract
-from autoauto.plan.pipeline.bytes_by_ends import RangeEnds, SharedUses, bytes_by_ends, parts
+from autoauto.plan.pipeline.fitting import RangeEnds, SharedUses, bytes_by_ends, parts
 from autoauto.records.costs.cost import CostTable
 
 
@@ -16,7 +16,7 @@ from autoauto.records.costs.cost import CostTable
 def test_every_range_has_the_bytes_of_the_table(
     training_table: Callable[[int], CostTable], most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_ends, "MAX_RANGES", most)
+    monkeypatch.setattr(fitting, "MAX_RANGES", most)
     n_shared = 0
     for table in map(training_table, range(20)):
         blocks = contract(table)

@@ -16,8 +16,7 @@ from autoauto.plan.pipeline.blocks import contract
 from autoauto.plan.pipeline.optimal import optimal
 from autoauto.plan.pipeline.problem import evaluate, prepare, stage_of
 from autoauto.plan.pipeline.range_plans import best_in_any_order, best_in_line
-from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.exchange import Exchange, TensorUse
+from autoauto.records.costs.cost import CostTable, Exchange, TensorUse
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.hardware import Link, Period
 from autoauto.records.plans.plan import Plan

@@ -15,8 +15,7 @@ from autoauto.evaluate.modes.training_steps import best_by_simulated_step
 from autoauto.plan.pipeline.ends_together import fitting_cuts
 from autoauto.plan.pipeline.stage_costs import StageCosts
 from autoauto.plan.pipeline.stage_table import StageTable, arranged
-from autoauto.records.costs.cost import CostTable
-from autoauto.records.costs.exchange import Exchange, TensorUse
+from autoauto.records.costs.cost import CostTable, Exchange, TensorUse
 from autoauto.records.costs.memory import device_memory
 from autoauto.records.costs.profile import LayerProfile, ModelProfile
 from autoauto.records.errors import BadInput, Infeasible

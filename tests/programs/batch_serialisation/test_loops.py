@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autoauto.programs.batch_serialisation.loops import (
-    batch_serial_buffer,
     batch_serialise,
     batch_serialise_fwd_and_grad,
     loop_order,
-    order_cycles,
     overlapped_order,
 )
 from autoauto.programs.batch_serialisation.program import (
@@ -21,6 +19,7 @@ from autoauto.programs.batch_serialisation.program import (
     ExpectedInput,
     LoopKind,
     LoopOp,
+    LoopOrder,
     PhaseGraph,
     RowHandle,
     Stream,
@@ -29,6 +28,16 @@ from autoauto.records.errors import BadInput
 from autoauto.records.plans.phased import BufferLayout, IoMode, loop_cycles
 
 # The order in time.
+
+
+def order_cycles(order: LoopOrder, load_cycles: int, compute_cycles: int, store_cycles: int) -> int:
+    """The cycles of an order: in every group loads and stores follow each other, and compute runs beside them."""
+    io_cycles = {LoopKind.LOAD: load_cycles, LoopKind.STORE: store_cycles, LoopKind.COMPUTE: 0}
+    total = 0
+    for group in order:
+        computes = compute_cycles * any(op.kind is LoopKind.COMPUTE for op in group)
+        total += max(computes, sum(io_cycles[op.kind] for op in group))
+    return total
 
 
 def test_overlapped_orders_agree_with_the_vectors(vectors: Callable[[str], Any]) -> None:
@@ -82,9 +91,7 @@ def scale(values: dict[str, Any]) -> dict[str, Any]:
 
 @MODES
 def test_every_entry_is_twice_its_input(machine: Any, mode: str) -> None:
-    loop = batch_serialise(
-        SCALE, 4, {"x": Stream("in")}, {}, {"y": RowHandle(batch_serial_buffer("y", 4))}, io_mode=mode
-    )
+    loop = batch_serialise(SCALE, 4, {"x": Stream("in")}, {}, {"y": RowHandle(BufferLayout("y", 1, 4))}, io_mode=mode)
     machine.inputs["in"] = list(DATA)
     machine.run(loop, 0, scale, factor=2)
     assert loop.inputs == ("row", "scale/factor")
@@ -130,7 +137,7 @@ def test_consecutive_loops_pass_tensors_through_rows(machine: Any, mode: str) ->
 
 def test_an_output_may_go_to_the_host_and_to_a_buffer_or_nowhere(machine: Any) -> None:
     graph = PhaseGraph("two", ("x",), ("y", "unused"))
-    handle = RowHandle(batch_serial_buffer("y", 4))
+    handle = RowHandle(BufferLayout("y", 1, 4))
     loop = batch_serialise(graph, 4, {"x": Stream("in")}, {"y": Stream("out")}, {"y": handle})
     machine.inputs["in"] = list(DATA)
     machine.run(loop, 0, lambda values: {"y": values["x"], "unused": 0})
@@ -140,7 +147,7 @@ def test_an_output_may_go_to_the_host_and_to_a_buffer_or_nowhere(machine: Any) -
 
 def test_every_step_gets_a_random_seed_of_its_own(machine: Any) -> None:
     graph = PhaseGraph("dropout", ("x", "seed"), ("y",))
-    handle = RowHandle(batch_serial_buffer("y", 4, rows=2))
+    handle = RowHandle(BufferLayout("y", 2, 4))
     loop = batch_serialise(graph, 4, {"x": Stream("in")}, {}, {"y": handle}, seed_input="seed", rows=2)
     machine.inputs["in"] = DATA * 2
     for row in range(2):
@@ -155,7 +162,7 @@ def test_an_input_from_a_buffer_stays_there() -> None:
 
 
 def test_an_input_from_the_host_may_be_stored(machine: Any) -> None:
-    handle = RowHandle(batch_serial_buffer("copy", 4))
+    handle = RowHandle(BufferLayout("copy", 1, 4))
     loop = batch_serialise(SCALE, 4, {"x": Stream("in")}, {}, {"x": handle}, io_mode="io_overlapped")
     machine.inputs["in"] = list(DATA)
     machine.run(loop, 0, scale, factor=2)
@@ -218,7 +225,7 @@ def test_a_missing_row_is_refused() -> None:
 # A loop and the loop of its gradients.
 
 STEPS, INNER = 4, 2
-X, DX = (batch_serial_buffer(name, STEPS, rows=INNER + 1) for name in ("x", "dx"))
+X, DX = (BufferLayout(name, INNER + 1, STEPS) for name in ("x", "dx"))
 FORWARD = PhaseGraph("fc", ("x",), ("y",), ("w",))
 NEEDS = {"dy": ExpectedInput("y", True), "x_again": ExpectedInput("x", False), "w_again": ExpectedInput("w", False)}
 GRADIENT = PhaseGraph("fc_grad", ("dy", "x_again"), ("dx",), ("w_again",), NEEDS)
@@ -244,7 +251,7 @@ def test_inner_layers_share_rows_of_both_buffers(vectors: Callable[[str], Any]) 
 
 
 def test_an_input_that_is_stored_anyway_is_loaded_from_its_buffer() -> None:
-    copy = RowHandle(batch_serial_buffer("copy", STEPS))
+    copy = RowHandle(BufferLayout("copy", 1, STEPS))
     forward, gradient = transform({"x": Stream("in"), "dy": RowHandle(DX, 0)}, {"x": copy})
     assert gradient.loads["x_again"] == forward.buffers["x"] == copy
 

@@ -13,6 +13,7 @@ from autoauto.programs.phased_training.network import (
     BufferEntry,
     Network,
     PhaseCall,
+    Samples,
     adam,
     backward,
     first_backward,
@@ -21,7 +22,6 @@ from autoauto.programs.phased_training.network import (
     gelu_slope,
     output,
 )
-from autoauto.programs.samples import Samples
 from autoauto.records.plans.phased import BufferLayout
 from autoauto.records.units import Array
 

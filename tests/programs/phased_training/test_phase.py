@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from autoauto.programs.phased_training.network import BufferEntry, PhaseCall, PhaseOutput
-from autoauto.programs.phased_training.phase import (
+from autoauto.programs.phased_training.training import (
     ORDERS,
     add,
     load_all,

@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 
 from autoauto.programs.phased_training import training
-from autoauto.programs.phased_training.network import Network, forward, output
-from autoauto.programs.phased_training.phase import mover
+from autoauto.programs.phased_training.network import Network, Samples, forward, output, read_samples
 from autoauto.programs.phased_training.training import (
     UpdateLoop,
     feed,
     fill,
     initial_variables,
     loss_and_gradients,
+    mover,
     phase_order,
     run_update,
     train_phased,
     train_whole,
 )
-from autoauto.programs.samples import Samples, read_samples
 from autoauto.records.errors import OutOfMemory
 from autoauto.records.plans.phased import IoMode
 from autoauto.records.units import MIB, Array

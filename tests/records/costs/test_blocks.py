@@ -10,16 +10,18 @@ import pytest
 from autoauto.records.costs.blocks import (
     Attention,
     BlockKind,
+    BlockPart,
     Dense,
     Experts,
     Indexer,
     LatentAttention,
     LinearAttention,
     Mixer,
+    PartFormat,
     StateSpace,
+    WeightFormat,
 )
 from autoauto.records.costs.decoder import Checkpoint, Decoder
-from autoauto.records.costs.formats import BlockPart, PartFormat, WeightFormat
 
 BF16, FP8 = WeightFormat.BF16, WeightFormat.FP8
 ATTENTION = Attention(4, 2, 3, value_size=5, gate_size=7)

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autoauto.records.costs.exchange import Exchange, TensorUse
+from autoauto.records.costs.cost import Exchange, TensorUse
 from autoauto.records.hardware import Link
 
 TENSORS = (

@@ -10,8 +10,7 @@ import pytest
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.rate_curve import RateLine
 from autoauto.records.costs.traffic.arrivals import ArrivalProcess
-from autoauto.records.costs.traffic.lengths import Lengths
-from autoauto.records.costs.traffic.load import Trace, TrafficLoad
+from autoauto.records.costs.traffic.load import Lengths, Trace, TrafficLoad
 from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
 

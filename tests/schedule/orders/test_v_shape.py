@@ -8,7 +8,7 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
-from autoauto.schedule.orders.registry import spec_of
+from autoauto.schedule.orders.registry import make_schedule, spec_of
 from autoauto.schedule.orders.v_shape import v_shape
 from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
@@ -98,7 +98,7 @@ def test_the_default_limits_are_those_of_the_paper() -> None:
 def test_impossible_v_shapes_are_refused() -> None:
     with pytest.raises(BadInput, match="two stages a device, got 3 stages"):
         v_shape(equal(3, 1, 1, 1), 2, 4)
-    with pytest.raises(BadInput, match="at least 1 micro-batch, got 0"):
-        v_shape(equal(4, 1, 1, 1), 0, 4)
+    with pytest.raises(BadInput, match="n_micro_batches must be at least 1, got 0"):
+        make_schedule(Order.ZBV, 2, 0, times=equal(4, 1, 1, 1))
     with pytest.raises(BadInput, match="at least 2 activations, got max_in_flight 1"):
         v_shape(equal(4, 1, 1, 1), 2, 1)

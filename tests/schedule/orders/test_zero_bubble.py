@@ -9,6 +9,7 @@ import pytest
 
 from autoauto.records.errors import BadInput
 from autoauto.records.schedule import Order, Schedule, StageTimes
+from autoauto.schedule.orders.registry import make_schedule
 from autoauto.schedule.orders.zero_bubble import zero_bubble
 from autoauto.schedule.simulate.dependencies import check
 from autoauto.schedule.simulate.simulate import simulate
@@ -106,5 +107,5 @@ def test_one_device_never_idles() -> None:
 
 @pytest.mark.parametrize(("m", "limit"), [(0, 2), (2, 0)])
 def test_impossible_limits_are_refused(m: int, limit: int) -> None:
-    with pytest.raises(BadInput, match=r"at least 1 .*, got .*0$"):
-        zero_bubble(equal(2, 1, 1, 1), m, limit)
+    with pytest.raises(BadInput, match=r"at least 1, got .*0$"):
+        make_schedule(Order.ZB1P, 2, m, times=equal(2, 1, 1, 1), max_in_flight=limit)

@@ -11,9 +11,8 @@ from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Order, Schedule
 from autoauto.report.text import timeline_picture
 from autoauto.schedule.orders.registry import make_schedule
-from autoauto.schedule.simulate.in_turn import in_turn
 from autoauto.schedule.simulate.simulate import simulate
-from autoauto.schedule.times import plan_times, timeline_of
+from autoauto.schedule.times import in_turn, plan_times, timeline_of
 from autoauto.space.knobs import Knobs
 
 DRAWN = """\

@@ -10,8 +10,7 @@ from autoauto.records.units import IntArray
 from autoauto.schedule.orders.registry import make_schedule, spec_of, stage_devices_of
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.simulate.step import step_function, time_rows
-from autoauto.schedule.zero_bubble.forms import zero_bubble_bound
-from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
+from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound, zero_bubble_bound
 
 CASES = [
     (Order.GPIPE, 4, 1),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autoauto.schedule.zero_bubble.cyclic_order import CyclicOrder
-from autoauto.schedule.zero_bubble.fixed_order import in_order
+from autoauto.schedule.zero_bubble.list_scheduling import in_order
 from autoauto.schedule.zero_bubble.modulo import ModuloSchedule, modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 from tests.drawn import n_drawn, n_examples

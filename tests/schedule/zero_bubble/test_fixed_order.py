@@ -3,8 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autoauto.schedule.zero_bubble.fixed_order import in_order
-from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction
+from autoauto.schedule.zero_bubble.list_scheduling import NEVER, ChoiceRule, Direction, in_order
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
 from tests.schedule.zero_bubble.test_list_scheduling import pipelines
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from autoauto.schedule.zero_bubble.itineraries import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
 from autoauto.schedule.zero_bubble.list_scheduling import NEVER
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem
+from autoauto.schedule.zero_bubble.search import ONE_STAGE_A_DEVICE, Itinerary, itineraries, steady_priorities
 
 
 def equal(devices: tuple[int, ...], m: int, limit: int, link: int = 0) -> ZeroBubbleProblem:

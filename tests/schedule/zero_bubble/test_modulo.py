@@ -5,7 +5,7 @@ from random import Random
 
 from hypothesis import given, settings
 
-from autoauto.schedule.zero_bubble.fixed_order import in_order
+from autoauto.schedule.zero_bubble.list_scheduling import in_order
 from autoauto.schedule.zero_bubble.modulo import ModuloSchedule, modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
 from tests.drawn import n_examples

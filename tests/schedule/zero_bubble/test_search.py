@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from autoauto.records.schedule import Order
 from autoauto.schedule.simulate.dependencies import check
-from autoauto.schedule.zero_bubble.itineraries import itineraries
 from autoauto.schedule.zero_bubble.list_scheduling import NEVER
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound
-from autoauto.schedule.zero_bubble.search import _OrderSearch, search, short_schedule, stretches
+from autoauto.schedule.zero_bubble.search import _OrderSearch, itineraries, search, short_schedule, stretches
 from studies.zero_bubble_gaps import Instance
 from studies.zero_bubble_gaps import problem as instance_problem
 from tests.drawn import daily

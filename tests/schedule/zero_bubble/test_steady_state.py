@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 
-from autoauto.schedule.zero_bubble.fixed_order import in_order
+from autoauto.schedule.zero_bubble.list_scheduling import in_order
 from autoauto.schedule.zero_bubble.modulo import modulo_schedule
 from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem, lower_bound, memory_taken
 from autoauto.schedule.zero_bubble.steady_state import FEW, SOME, Effort, annealed, steady_state

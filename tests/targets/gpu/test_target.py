@@ -10,8 +10,7 @@ import pytest
 from autoauto.engines.rules import GroupSplit
 from autoauto.records.costs.blocks import Experts
 from autoauto.records.costs.decoder import Checkpoint, Decoder, WeightFormat
-from autoauto.records.costs.traffic.lengths import Lengths
-from autoauto.records.costs.traffic.load import TrafficLoad
+from autoauto.records.costs.traffic.load import Lengths, TrafficLoad
 from autoauto.records.errors import BadInput
 from autoauto.records.units import MIB
 from autoauto.targets.gpu import nodes, systems

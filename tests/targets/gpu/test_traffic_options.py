@@ -8,8 +8,7 @@ import pytest
 
 from autoauto.evaluate.open import load_flow
 from autoauto.records.costs.traffic.arrivals import ArrivalProcess
-from autoauto.records.costs.traffic.lengths import Lengths
-from autoauto.records.costs.traffic.load import TrafficLoad
+from autoauto.records.costs.traffic.load import Lengths, TrafficLoad
 from autoauto.records.errors import BadInput
 from autoauto.space.constraint import Constraint
 from autoauto.space.objectives import Objective

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from autoauto.processes.start import descendants
-from autoauto.programs.phased_training.network import Network
+from autoauto.programs.phased_training.network import Network, read_samples
 from autoauto.programs.phased_training.training import UpdateLoop, train_phased
-from autoauto.programs.samples import read_samples
 from autoauto.records.errors import BadInput, OutOfMemory, WorkerLost
 from autoauto.records.units import MIB
 from autoauto.targets.host.memory_budget import ENVIRONMENT, data_bytes, run_alone

@@ -17,7 +17,7 @@ from autoauto.cli.options.values import at_most, positive_number
 from autoauto.cli.output.lines import add_json, print_json, print_line, warn
 from autoauto.load.tokens import OpenLoop, ServerLoad, TokenLoad, TokenMeasurement
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.errors import BadInput, missing_extra
 from autoauto.records.units import format_number
 

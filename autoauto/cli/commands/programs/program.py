@@ -14,7 +14,6 @@ from pathlib import Path
 from autoauto.cli.options.values import at_most
 from autoauto.cli.output.lines import print_line, warn
 from autoauto.programs.batch_serialisation.program import LoopStep
-from autoauto.programs.samples import read_samples
 from autoauto.records.errors import BadInput, OutOfMemory
 from autoauto.records.plans.phased import IoMode, PhasedOptions
 from autoauto.records.units import format_bytes
@@ -81,7 +80,7 @@ def _step_text(step: LoopStep) -> str:
 
 def _phased_training(args: argparse.Namespace) -> Iterator[str]:
     """The network trained whole and in phases under the same budget, and the loss of its first and last update."""
-    from autoauto.programs.phased_training.network import Network
+    from autoauto.programs.phased_training.network import Network, read_samples
     from autoauto.programs.phased_training.training import UpdateLoop, train_phased, train_whole
 
     samples = read_samples(Path(args.input))
@@ -105,6 +104,7 @@ def _sharded_engine(args: argparse.Namespace) -> Iterator[str]:
     """Lines on what every device sent, received and computed, and whether outputs equal those of one device."""
     import numpy as np
 
+    from autoauto.programs.phased_training.network import read_samples
     from autoauto.programs.sharded_engine.matrix_pipeline import PipeliningInferenceOnly, SingleDevice, random_weights
     from autoauto.programs.sharded_engine.run import run_sharded
 

@@ -19,11 +19,10 @@ from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import MAX_FORWARDS, MAX_STAGES, WEIGHT, Order, Schedule, StageTimes, Transfers
 from autoauto.report.text import timeline_picture
 from autoauto.report.trace import write_chrome_trace
-from autoauto.schedule.csv_checks import hang_of_waiting_sends
+from autoauto.schedule.csv_checks import hang_of_waiting_sends, read_actions, schedule_of
 from autoauto.schedule.orders.one_f_one_b import with_bubble_checks
 from autoauto.schedule.orders.poplar import execution_order, require_mapping
 from autoauto.schedule.orders.registry import check_size, make_schedule, spec_of, stage_devices_of
-from autoauto.schedule.read_csv import read_actions, schedule_of
 from autoauto.schedule.simulate.barrier import slots
 from autoauto.schedule.simulate.simulate import simulate
 from autoauto.schedule.stash import stash_entries

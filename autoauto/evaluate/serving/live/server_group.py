@@ -18,7 +18,7 @@ from autoauto.evaluate.serving.live.readings import LoadReading
 from autoauto.load.measure import measure_tokens
 from autoauto.load.tokens import TokenLoad, TokenMeasurement
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.errors import BadInput, MeasurementsFailed, Unsupported
 from autoauto.records.target import LiveServer, RunsServers
 from autoauto.space.knobs import Knobs

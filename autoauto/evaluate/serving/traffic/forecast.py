@@ -15,8 +15,7 @@ from autoauto.evaluate.serving.traffic.replica import Replica
 from autoauto.evaluate.serving.traffic.steps import Grids, StageBlocks, steps_of
 from autoauto.evaluate.serving.ways import Way
 from autoauto.records.costs.decoder import NO_SPECULATION, Decoder, Speculation, Workload
-from autoauto.records.costs.traffic.percentiles import Percentiles
-from autoauto.records.costs.traffic.requests import Requests, Served, TrafficResult
+from autoauto.records.costs.traffic.requests import Percentiles, Requests, Served, TrafficResult
 from autoauto.space.knobs import Knobs
 from autoauto.targets.gpu.costs import check_length
 from autoauto.targets.gpu.systems import check_group, system_named

@@ -14,10 +14,8 @@ from autoauto.evaluate.serving.rates import End
 from autoauto.evaluate.serving.traffic.forecast import result_of
 from autoauto.evaluate.serving.traffic.servers import Servers
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic.load import TrafficLoad
-from autoauto.records.costs.traffic.percentiles import Percentiles
-from autoauto.records.costs.traffic.prefixes import cached_tokens
-from autoauto.records.costs.traffic.requests import Requests, Served, TrafficResult
+from autoauto.records.costs.traffic.load import TrafficLoad, cached_tokens
+from autoauto.records.costs.traffic.requests import Percentiles, Requests, Served, TrafficResult
 from autoauto.records.units import BoolArray, IntArray
 
 RATE_STEP = 1.01

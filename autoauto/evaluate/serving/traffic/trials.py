@@ -22,8 +22,7 @@ from autoauto.evaluate.serving.traffic.goodput import OpenLoad, highest_rate
 from autoauto.evaluate.serving.traffic.servers import OnePool, Servers, TwoPools, answers_of, prompts_of
 from autoauto.evaluate.serving.ways import ReplicaWays, Way
 from autoauto.records.costs.traffic.load import TrafficLoad
-from autoauto.records.costs.traffic.percentiles import PERCENTS
-from autoauto.records.costs.traffic.requests import Requests, TrafficResult
+from autoauto.records.costs.traffic.requests import PERCENTS, Requests, TrafficResult
 from autoauto.records.errors import BadInput, Unsupported
 from autoauto.records.units import BoolArray
 from autoauto.space.constraint import Constraint

@@ -28,14 +28,7 @@ class ArrivalProcess(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """Read one as options have it.
-
-        Raises:
-            BadInput: it is written otherwise.
-
-        >>> ArrivalProcess.of("poisson"), ArrivalProcess.of("gamma:2")
-        (ArrivalProcess(variation=1.0), ArrivalProcess(variation=2.0))
-        """
+        """Read one as options have it, "poisson" or "gamma:2". Raises BadInput if it is written otherwise."""
         if text in _NAMED:
             return cls(_NAMED[text])
         kind, _, number = text.partition(":")

@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from autoauto.records.costs.traffic.percentiles import Percentiles
 from autoauto.records.errors import BadInput
 from autoauto.records.units import FloatArray, IntArray
+
+
+class Percentiles(NamedTuple):
+    """The mean and percentiles of one quantity of requests, in its unit; NaN if there were no requests.
+
+    A percentile between two values is interpolated linearly, as NumPy does.
+    """
+
+    mean: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Sequence[float] | FloatArray) -> Percentiles:
+        """Compute the mean and the percentiles of some values."""
+        mean = float(np.mean(values)) if len(values) else float("nan")
+        return cls(mean, *(percentile(values, percent_of(name)) for name in PERCENTS))
+
+
+PERCENTS = Percentiles._fields[1:]
+"""The names of percentiles: "p50" is the value that half of all do not exceed."""
+
+
+def percent_of(name: str) -> float:
+    """The percent of a percentile's name: digits after the second are decimals.
+
+    >>> percent_of("p50"), percent_of("p999")
+    (50.0, 99.9)
+    """
+    return float(f"{name[1:3]}.{name[3:] or 0}")
+
+
+def percentile(values: Sequence[float] | FloatArray, percent: float) -> float:
+    """The value that `percent` of the values do not exceed; NaN if there are no values."""
+    return float(np.percentile(values, percent)) if len(values) else float("nan")
 
 
 class Requests(NamedTuple):
@@ -16,8 +53,6 @@ class Requests(NamedTuple):
 
     Attributes:
         arrival_s: seconds after the first moment of the load.
-        input_tokens: of each prompt.
-        output_tokens: of each answer.
         cached_tokens: of each prompt that the prefix cache has, fewer than all of them.
     """
 
@@ -27,11 +62,7 @@ class Requests(NamedTuple):
     cached_tokens: IntArray
 
     def check(self) -> None:
-        """Make sure that there are some, in their order, with tokens.
-
-        Raises:
-            BadInput: there are none, one arrives before the one before it, or has no tokens to compute or to answer.
-        """
+        """Raise BadInput if there are none, one arrives before the one before it, or lacks tokens of either kind."""
         if not len(self.arrival_s):
             raise BadInput("a load must have a request or more, got none")
         if not (np.all(np.isfinite(self.arrival_s)) and np.all(np.diff(self.arrival_s) >= 0)):
@@ -79,7 +110,6 @@ class Served(NamedTuple):
     Attributes:
         admitted_s: when the first step with a part of each prompt began.
         first_token_s: when the first token of each answer came.
-        end_s: when its last token came.
         busy_share: of the time in which the replicas computed steps.
         kv_share: of the tokens that their KV caches hold, in the mean over time.
         n_waiting: requests that waited to be admitted, in the mean over time.

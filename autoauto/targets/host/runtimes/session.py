@@ -11,8 +11,7 @@ from typing import ClassVar, NamedTuple, Self
 
 from typing_extensions import override
 
-from autoauto.records.costs.options import DeviceType, Session, SessionOptions
-from autoauto.records.costs.words import TargetWords
+from autoauto.records.costs.options import DeviceType, Session, SessionOptions, TargetWords
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole, words, words_or_none
 from autoauto.records.units import Precision

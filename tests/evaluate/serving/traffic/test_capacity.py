@@ -14,8 +14,7 @@ from autoauto.evaluate.serving.traffic.replica import Replica, StepTimes
 from autoauto.evaluate.serving.traffic.steps import Steps
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.traffic.arrivals import ArrivalProcess
-from autoauto.records.costs.traffic.lengths import Lengths
-from autoauto.records.costs.traffic.load import TrafficLoad
+from autoauto.records.costs.traffic.load import Lengths, TrafficLoad
 from autoauto.records.costs.traffic.requests import Requests
 from tests.drawn import daily, n_drawn
 

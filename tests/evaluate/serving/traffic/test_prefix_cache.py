@@ -11,8 +11,7 @@ from autoauto.evaluate.serving.rates import MIDDLE
 from autoauto.evaluate.serving.traffic.goodput import OpenLoad
 from autoauto.evaluate.serving.traffic.servers import OnePool, TwoPools
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace, TrafficLoad
-from autoauto.records.costs.traffic.prefixes import cached_tokens
+from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Trace, TrafficLoad, cached_tokens
 from autoauto.records.costs.traffic.requests import Requests
 from tests.evaluate.serving.traffic.test_replica import replica
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autoauto.load.tokens import TokenMeasurement
-from autoauto.records.costs.traffic.percentiles import Percentiles
+from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.space.constraint import Constraint
 from autoauto.space.engine_measurements import EngineForecast, EngineRow, Expected
 from autoauto.space.knobs import Knobs

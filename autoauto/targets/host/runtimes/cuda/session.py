@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from autoauto.records.costs.options import DeviceType
-from autoauto.records.costs.words import TargetWords
+from autoauto.records.costs.options import DeviceType, TargetWords
 from autoauto.records.knob import SWITCH, Knob
 from autoauto.records.units import Precision
 from autoauto.targets.host.runtimes.session import (

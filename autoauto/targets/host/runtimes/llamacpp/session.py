@@ -9,8 +9,7 @@ from typing_extensions import override
 
 from autoauto.engines.llama_cpp import CacheType, FlashAttention, LlamaServerOptions, context_tokens
 from autoauto.records.costs.decoder import Workload
-from autoauto.records.costs.options import DeviceType, Session
-from autoauto.records.costs.words import TargetWords
+from autoauto.records.costs.options import DeviceType, Session, TargetWords
 from autoauto.records.errors import BadInput
 from autoauto.records.knob import Knob, whole, words
 from autoauto.targets.host.runtimes.session import CORES_PER_DEVICE, MAX_CORES, RuntimePackage

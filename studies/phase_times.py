@@ -15,10 +15,19 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import NamedTuple
 
-from autoauto.programs.phased_training.network import Network, PhaseCall
-from autoauto.programs.phased_training.phase import add, load_all, mover, store_all, sums_of, update_variables
-from autoauto.programs.phased_training.training import UpdateLoop, feed, fill, run_update
-from autoauto.programs.samples import Samples
+from autoauto.programs.phased_training.network import Network, PhaseCall, Samples
+from autoauto.programs.phased_training.training import (
+    UpdateLoop,
+    add,
+    feed,
+    fill,
+    load_all,
+    mover,
+    run_update,
+    store_all,
+    sums_of,
+    update_variables,
+)
 from autoauto.targets.host.transport.shared_memory import ArrayFile
 
 STEPS_ALONE = 3
@@ -46,28 +55,17 @@ class PhaseTimes:
     update_s: float
 
     def serialised_s(self, steps: int) -> float:
-        """V + N (L + C + S) + (N - 1) A + U, the serialised loop of [popxl-phased] with the optimiser.
-
-        >>> PhaseTimes(4, 1, 3, 1, 0, 0, 2).serialised_s(10)
-        56
-        """
+        """V + N (L + C + S) + (N - 1) A + U, the serialised loop of [popxl-phased] with the optimiser."""
         return self.variables_s + self._rest_s(steps)
 
     def naive_s(self, steps: int) -> float:
-        """N (V + L + C + S) + (N - 1) (A + G) + U: the sums of gradients move between two steps, too.
-
-        >>> PhaseTimes(4, 1, 3, 1, 0, 0, 2).naive_s(10)
-        92
-        """
+        """N (V + L + C + S) + (N - 1) (A + G) + U: the sums of gradients move between two steps, too."""
         return steps * self.variables_s + (steps - 1) * self.sums_s + self._rest_s(steps)
 
     def overlapped_s(self, steps: int) -> float:
         """V + L + max(L, C) + (N - 2) max(L + S, C) + max(S, C) + S + U, where C contains A: [popxl-phased].
 
         The loop is serialised, and loads and stores share one thread beside the computing one.
-
-        >>> PhaseTimes(0, 1, 4, 1, 0, 0, 0).overlapped_s(2), PhaseTimes(0, 3, 2, 1, 0, 0, 0).overlapped_s(2)
-        (10, 9)
         """
         if steps == 1:
             return self.serialised_s(1)
@@ -103,26 +101,18 @@ def measure(
         fill(memory, network)
         feed(memory, network, samples, 0)
         _time_loop(memory, network, network.steps, UpdateLoop())  # writes every entry and touches every page
-        phases = time_phases(memory, network.calls, repeats)
+        # Phases run in turn, so that caches contain the data of the other phases as in a loop.
+        runs: list[list[dict[str, float]]] = [[] for _ in network.calls]
+        for _ in range(repeats):
+            for call, own in zip(network.calls, runs, strict=True):
+                own.append(_time_parts(memory, call))
+        phases = [PhaseTimes(**medians(own)) for own in runs]
         times = {(n, loop): _time_loop(memory, network, n, loop) for n, loop in product(steps, loops)}
     return MeasuredRound(phases, times)
 
 
-def time_phases(memory: ArrayFile, calls: Sequence[PhaseCall], repeats: int) -> list[PhaseTimes]:
-    """Medians of the parts; phases run in turn, so that caches contain the data of the other phases as in a loop."""
-    runs: list[list[dict[str, float]]] = [[] for _ in calls]
-    for _ in range(repeats):
-        for call, own in zip(calls, runs, strict=True):
-            own.append(_time_parts(memory, call))
-    return [PhaseTimes(**medians(own)) for own in runs]
-
-
 def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median under each key.
-
-    >>> medians([{"a": 1.0}, {"a": 9.0}, {"a": 2.0}])
-    {'a': 2.0}
-    """
+    """The median under each key."""
     return {key: median(run[key] for run in runs) for key in runs[0]}
 
 

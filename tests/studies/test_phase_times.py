@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.programs.phased_training.network import Network
-from autoauto.programs.phased_training.phase import Moment, overlapped, serial
-from autoauto.programs.phased_training.phase_times import PhaseTimes, measure, medians
-from autoauto.programs.phased_training.training import UpdateLoop
-from autoauto.programs.samples import read_samples
+from autoauto.programs.phased_training.network import Network, read_samples
+from autoauto.programs.phased_training.training import Moment, UpdateLoop, overlapped, serial
 from autoauto.records.plans.phased import IoMode
+from studies.phase_times import PhaseTimes, measure, medians
 
 parts = st.builds(PhaseTimes, *[st.integers(0, 20)] * 7)
 
