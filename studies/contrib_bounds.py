@@ -30,6 +30,10 @@ def _attention(
     return _alone(*others, *of_heads)
 
 
+def _experts(context: OperatorContext) -> tuple[Product, ...]:
+    return tuple(contrib.expert_product(context, layer) for layer in range(len(contrib.expert_widths(context))))
+
+
 def _spectrum(context: OperatorContext) -> tuple[Product, ...]:
     """What signals of at most 1,024 samples take; a longer one takes less than its whole matrix."""
     op = context.layer.op
@@ -72,14 +76,14 @@ PRODUCTS: dict[str, Products] = {
     "MatMulInteger16": _MATMUL,
     "MatMulIntegerToFloat": _MATMUL,
     "MatMulNBits": _alone(contrib.packed_product),
-    "MoE": _alone(contrib.expert_product, partial(contrib.expert_product, turned=True)),
+    "MoE": _experts,
     "MultiHeadAttention": _HEADS,
     "NhwcConv": _LAST,
     "NhwcFusedConv": _LAST,
     "PackedAttention": _MERGED,
     "QAttention": _MERGED,
     "QGemm": _as("Gemm", products.gemm_product, 0, 3),
-    "QMoE": _alone(contrib.expert_product, partial(contrib.expert_product, turned=True)),
+    "QMoE": _experts,
     "Rfft": _spectrum,
     "STFT": _spectrum,
     "SVMClassifier": _alone(classic.kernels_product, classic.scores_product),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -215,7 +216,7 @@ def cuts_of(rows: IntArray, positions: Sequence[ChainStage], order: Sequence[int
         return _of_equal(rows, positions, len(every))
     chains = [each._replace(blocks=each.blocks[every], filled=each.filled[every]) for each in positions]
     cuts = [unlike_blocks([chains[position] for position in row]) for row in rows]
-    return Cuts(np.array([each.period for each in cuts]), lambda row: cuts[row].n_blocks)
+    return Cuts(np.array([each.period for each in cuts]), [each.n_blocks for each in cuts].__getitem__)
 
 
 def _of_equal(rows: IntArray, positions: Sequence[ChainStage], n_all: int) -> Cuts:
@@ -225,9 +226,10 @@ def _of_equal(rows: IntArray, positions: Sequence[ChainStage], n_all: int) -> Cu
     # Equal blocks do not care for the order of stages: a row is how many of its stages have each position.
     counts = np.array([np.bincount(row, minlength=len(positions)) for row in rows]).T[:, :, None]
     cuts = equal_blocks(BlockStages(base[:, None], step[:, None], most[:, None]), counts, n_all)
+    # A function of the module can be pickled for the processes that measure.
+    return Cuts(cuts.period, partial(_blocks_of, rows, BlockStages(base, step, most), cuts.n_blocks, n_all))
 
-    def n_blocks(row: int) -> IntArray:
-        each = rows[row]
-        return without_surplus(BlockStages(base[each], step[each], most[each]), cuts.n_blocks[each, row], n_all)
 
-    return Cuts(cuts.period, n_blocks)
+def _blocks_of(rows: IntArray, stages: BlockStages, n_blocks: IntArray, n_all: int, row: int) -> IntArray:
+    each = rows[row]
+    return without_surplus(BlockStages(*(numbers[each] for numbers in stages)), n_blocks[each, row], n_all)

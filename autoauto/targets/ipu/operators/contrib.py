@@ -221,32 +221,41 @@ def embedding(context: OperatorContext) -> OperatorCost:
 
 
 def experts(context: OperatorContext) -> OperatorCost:
-    """MoE and QMoE: a choice of experts for every token, and the two layers of each that was chosen."""
+    """MoE and QMoE: a choice of experts for every token, and the two or three layers of each that was chosen."""
     n_tokens, n_experts = prod(context.shape(0)[:-1]), context.shape(1)[-1]
-    n_inside = context.integer("k", 1) * n_tokens * expert_width(context)
+    widths = expert_widths(context)
     activation = loops_named(context.text("activation_type").title() or "Relu")
+    first, *others = (partial(expert_product, layer=layer) for layer in range(len(widths)))
     return together(
-        products.multiply(context, expert_product, context.present[:1]),
-        one_pass(context, n_inside, activation),
-        products.multiply(context, partial(expert_product, turned=True)),
+        products.multiply(context, first, context.present[:1]),
+        one_pass(context, context.integer("k", 1) * n_tokens * widths[0], activation),
+        *(products.multiply(context, other) for other in others),
         rows.softmax_rows(context, n_tokens, n_experts),
     )
 
 
-def expert_product(context: OperatorContext, turned: bool = False) -> Product:
-    """Tokens by the first layers of experts, or by the second ones if `turned`; every expert has as many tokens."""
+def expert_product(context: OperatorContext, layer: int) -> Product:
+    """Tokens by a layer of their experts: the first, the second, or one that gates; each expert has as many tokens."""
     n_rows = context.integer("k", 1) * prod(context.shape(0)[:-1])
     n_groups = max(min(context.shape(1)[-1], n_rows), 1)
-    inputs, outputs = context.shape(0)[-1], expert_width(context)
-    if turned:
+    inputs, outputs = context.shape(0)[-1], expert_widths(context)[layer]
+    if layer == 1:
         inputs, outputs = outputs, inputs
     return products.matrix_product(context, n_groups, -(-n_rows // n_groups), inputs, outputs)
 
 
-def expert_width(context: OperatorContext) -> int:
-    """Channels between the two layers of an expert: the axis of its first weight that is not as long as a token."""
-    hidden, weight = context.shape(0)[-1], context.shape(2)
-    return next((length for length in weight[1:] if length != hidden), hidden)
+def expert_widths(context: OperatorContext) -> list[int]:
+    """Channels inside an expert that each of its layers writes or reads.
+
+    Rows of a weight are what its layer writes or what it reads, and the first may write two halves, of which one gates
+    the other: the number of elements tells.
+    """
+    indices, n_in_byte = (2, 4, 6), 1
+    if context.layer.op == "QMoE":
+        indices, n_in_byte = (2, 5, 8), 8 // context.integer("expert_weight_bits", 4)
+    hidden, operands = context.shape(0)[-1], context.layer.operands
+    given = [index for index in indices if index < len(operands) and operands[index] >= 0]
+    return [prod(context.shape(index)[1:]) * n_in_byte // max(hidden, 1) for index in given]
 
 
 def distances(context: OperatorContext) -> OperatorCost:
