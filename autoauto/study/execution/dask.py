@@ -89,9 +89,8 @@ class DaskExecutor:
 
     def close(self) -> None:
         """Cancel all measurements that have not started, and disconnect."""
-        with suppress(CancelledError, OSError):  # the scheduler is gone, and its measurements with it
-            if self._client.status != "closed":  # as it is when it has given up
-                self._client.cancel([future for future, _ in self._measuring.values()])
+        with suppress(Exception):  # the scheduler is gone, and its measurements with it; the client closes at any time
+            self._client.cancel([future for future, _ in self._measuring.values()])
         self._measuring.clear()
         self._client.close()
 
@@ -100,7 +99,10 @@ class DaskExecutor:
         """Turn what Dask raises without a scheduler or without workers into BadInput."""
         try:
             yield
-        except (CancelledError, OSError) as error:
+        except Exception as error:
+            is_gone = isinstance(error, CancelledError | OSError) or self._client.status == "closed"
+            if isinstance(error, BadInput) or not is_gone:
+                raise
             raise BadInput(
                 f"the Dask scheduler at {self._address} is gone, or all its workers are; start them and repeat the "
                 "search, which resumes from its finished trials"

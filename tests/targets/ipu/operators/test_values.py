@@ -344,6 +344,24 @@ def test_experts_are_products_of_the_tokens_that_each_has(
     assert cost.working_bytes == max(there.working_bytes, back.working_bytes)
 
 
+def test_all_layers_of_experts_count_a_gating_one_halves_that_lie_together_and_packed_ones(
+    context_of: MakeContext, node: Any
+) -> None:
+    """Two halves that the first layer writes together are as wide as it and a gate; 4 bits are two in a byte."""
+    wide, first, second = (8, 2048, 768), (8, 1024, 768), (8, 768, 1024)
+
+    def cycles(op: str, *weights: Any) -> int:
+        return forward_cost(context_of(node(op, [TOKENS, "x:128x8", *weights], WORDS, k=2))).cycles
+
+    there = forward_cost(on_axis(context_of(node("MatMul", ["x:8x32x768", (8, 768, 1024)], (8, 32, 1024))), 1)).cycles
+    plain = cycles("MoE", first, "", second)
+    assert cycles("MoE", first, "", second, "", first) == plain + there
+    halves = forward_cost(on_axis(context_of(node("MatMul", ["x:8x32x768", (8, 768, 2048)], (8, 32, 2048))), 1)).cycles
+    activated = passed(ceil(2 * 128 * 2048 / TILES), (2, 4)) - passed(ceil(2 * 128 * 1024 / TILES), (2, 4))
+    assert cycles("MoE", wide, "", second) == plain + halves - there + activated
+    assert cycles("QMoE", (8, 1024, 384), "", "", (8, 768, 512)) == plain
+
+
 @pytest.mark.parametrize(("batch_size", "n_rows", "channels"), [(3, 197, 768), (5, 64, 256), (5, 197, 768)])
 def test_a_product_of_an_odd_batch_stays_within_what_powers_of_two_take(
     context_of: MakeContext, node: Any, batch_size: int, n_rows: int, channels: int
