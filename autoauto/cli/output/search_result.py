@@ -127,7 +127,7 @@ def show_engines(summary: StudySummary) -> None:
 
 
 def show_comparisons(summary: StudySummary) -> None:
-    """Print the winner of a study against others; of the simple uses in `show_uses` only the best is repeated."""
+    """Print the winner of a study against others; of the simple uses in `show_uses_of` only the best is repeated."""
     from autoauto.report.tables.study import comparisons_table
     from autoauto.study.analysis.comparisons import study_comparisons, with_best_use
 

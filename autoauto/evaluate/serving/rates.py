@@ -1,4 +1,4 @@
-"""What pipelines of an engine give, from the times of their stages: `rates_of`; what all replicas give: `rates_at`.
+"""What pipelines of an engine give, from the times of their stages: `rates_of`.
 
 A replica has S stages and S micro-batches of b sequences in flight. Every sequence takes one step a token, and one
 prompt every `n_steps` steps, so the mean step of a stage is its decode step and b / n_steps of a prompt:

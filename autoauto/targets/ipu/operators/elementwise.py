@@ -68,7 +68,7 @@ _OPERATORS: tuple[tuple[str, str], ...] = (
     ("sqrt", "Sqrt"),
     ("tanh", "Tanh"),
 )
-"""Inner loops, by their names in `kernels.inner_loops.LOOPS`, and the operators that run them one after the other.
+"""Inner loops, by their names in `kernels.LOOPS`, and the operators that run them one after the other.
 
 A multiplication is as fast as "add".
 """
