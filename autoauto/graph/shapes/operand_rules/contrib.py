@@ -103,13 +103,6 @@ def _check_masks(
     refuse_unless_one_of(node, operands, bias, *of_scores)
 
 
-def linear_attention(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """LinearAttention: queries, keys and values of the same tokens, and what is forgotten and learnt at each."""
-    tokens = needed(operands, 0).shape[:2]
-    for index in (1, 2, 4, 5):
-        yield index, (*tokens, None)
-
-
 def rotated_by_positions(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     """RotaryEmbedding of ONNX Runtime: positions of every token, or of the first; a cosine and a sine for each pair."""
     shape, n_pairs = needed(operands, 0).shape, integer(node, "rotary_embedding_dim", 0) // 2
@@ -144,13 +137,6 @@ def skipped(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
     refuse_unless_it_broadcasts(node, operands, 1, shape)
     for index in range(2, len(operands)):
         yield index, shape[-1:]
-
-
-def biased(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """BiasGelu and its kin: a bias of the last axis; BiasAdd adds another operand like the first."""
-    shape = needed(operands, 0).shape
-    yield 1, shape[-1:]
-    yield 2, shape
 
 
 def per_group(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
@@ -248,9 +234,3 @@ def convolved_with_state(node: onnx.NodeProto, operands: Operands) -> Iterator[R
     yield 1, (channels, 1, weight[-1])
     yield 2, (channels,)
     yield 3, (batch, channels, (weight[-1] - 1) * count(node, "dilation", 1))
-
-
-def inverted(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """Inverse: of square matrices."""
-    shape = needed(operands, 0).shape
-    yield 0, (*shape[:-1], shape[-2])

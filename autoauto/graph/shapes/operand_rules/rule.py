@@ -73,3 +73,34 @@ def pasts(
     n_past = None if keys is None else keys.shape[2]
     yield index, (*heads, None, sizes[0])
     yield index + 1, (*heads, n_past, sizes[1])
+
+
+def named_axes(*names_of_operands: str) -> OperandRule:
+    """Operands whose axes of one name have one length, as those of `named_axes("*rows width", "width")`.
+
+    The first operand that has an axis says how long it is. A number is a length, `*name` is any number of axes, and an
+    operand of an empty text may have any shape.
+    """
+
+    def rule(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
+        known: dict[str, Shape] = {}
+        for index, names in enumerate(map(str.split, names_of_operands)):
+            value = given(operands, index)
+            if value is None or not names:
+                continue
+            n_starred = max(0, len(value.shape) - len(names) + 1)
+            wanted: list[int | None] = []
+            for name in names:
+                n_axes = n_starred if name.startswith("*") else 1
+                lengths = value.shape[len(wanted) : len(wanted) + n_axes]
+                if name.isdigit():
+                    wanted.append(int(name))
+                elif name in known:
+                    wanted += known[name]
+                else:
+                    known[name] = lengths
+                    # Lengths of the first operand are right, but for an axis that it lacks.
+                    wanted += lengths if index == 0 and len(lengths) == n_axes else (None,) * n_axes
+            yield index, wanted
+
+    return rule

@@ -25,19 +25,6 @@ from autoauto.records.units import Array
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
 
-def vectors(
-    node: onnx.NodeProto, operands: Operands, indices: Sequence[int], axis: int = -1, of: int = 0
-) -> Iterator[Required]:
-    """A number for every index of an axis of the operand `of`."""
-    for index in indices:
-        yield index, needed(operands, of).shape[axis:][:1]
-
-
-def alike(node: onnx.NodeProto, operands: Operands, n_free: int = 0) -> Iterator[Required]:
-    """Two operands of one shape, but for their first `n_free` axes."""
-    yield 1, (*(None,) * n_free, *needed(operands, 0).shape[n_free:])
-
-
 def convolution(
     node: onnx.NodeProto, operands: Operands, weight: int = 1, bias: int | None = 2, scales: Sequence[int] = ()
 ) -> Iterator[Required]:
@@ -106,18 +93,18 @@ def along_axes(node: onnx.NodeProto, operands: Operands) -> None:
 def gemm(node: onnx.NodeProto, operands: Operands, right: int = 1, term: int = 2, columns: Sequence[int] = ()) -> None:
     """Gemm and QGemm: two matrices that are summed over one axis, and a term that broadcasts to their product.
 
-    The operands `columns` are a number for the right matrix, or for each of its columns.
+    Each of the operands `columns` is a number for the right matrix, or one for each of its columns.
     """
-    rows, of_columns = needed(operands, 0).shape, needed(operands, right).shape
+    left_shape, right_shape = needed(operands, 0).shape, needed(operands, right).shape
     if integer(node, "transA", 0):
-        rows = rows[::-1]
+        left_shape = left_shape[::-1]
     if integer(node, "transB", 0):
-        of_columns = of_columns[::-1]
-    if rows[1] != of_columns[0]:
-        raise ValueError(f"the axes to sum over must be equal, {rows[1]} is not {of_columns[0]}")
-    refuse_unless_it_broadcasts(node, operands, term, (rows[0], of_columns[1]))
+        right_shape = right_shape[::-1]
+    if left_shape[1] != right_shape[0]:
+        raise ValueError(f"the axes to sum over must be equal, {left_shape[1]} is not {right_shape[0]}")
+    refuse_unless_it_broadcasts(node, operands, term, (left_shape[0], right_shape[1]))
     for index in columns:
-        refuse_unless_elements(node, operands, index, 1, of_columns[1])
+        refuse_unless_elements(node, operands, index, 1, right_shape[1])
 
 
 def product_of_integers(
@@ -130,7 +117,7 @@ def product_of_integers(
 ) -> None:
     """Products of integers: a scale and a zero point for a matrix, or for each of its rows or columns; a bias."""
     left_shape, right_shape = needed(operands, 0).shape, needed(operands, right).shape
-    # A product that has numbers for rows has them, and those for columns, where both operands are matrices.
+    # Numbers for rows, and the columns beside them, are those of a product of two matrices.
     if len(right_shape) == 2 and (not rows or len(left_shape) == 2):
         for index in rows:
             refuse_unless_elements(node, operands, index, 1, left_shape[0])
@@ -348,13 +335,6 @@ def reversed_in_part(node: onnx.NodeProto, operands: Operands) -> Iterator[Requi
 def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> None:
     """LRN: over one channel or more."""
     count(node, "size")
-
-
-def suppressed(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """NonMaxSuppression: four corners of every box, and a score of every class for it."""
-    n_samples, n_boxes, *_ = needed(operands, 0).shape
-    yield 0, (n_samples, n_boxes, 4)
-    yield 1, (n_samples, None, n_boxes)
 
 
 def regions(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
