@@ -306,6 +306,9 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         *("SoftmaxCrossEntropyLoss x t > y", {"x": [4]}, {"t": [0]}, "'x' must be [4, any], it is [4]"),
     ),
     "corners of boxes": ("NonMaxSuppression x s > y", {"x": [1, 6, 3], "s": [1, 2, 6]}, {}, "must be [1, 6, 4]"),
+    "corners of regions": (
+        *("RoiAlign x r b > y", {**IMAGE, "r": [3, 5], "int:b": [3]}, {}, "'r' must be [3, 4], it is [3, 5]"),
+    ),
     "pooled elements": ("MaxUnpool x i > y kernel_shape=2,2", {**IMAGE, "int:i": [1, 4, 8, 7]}, {}, "[1, 4, 8, 8], it"),
     "mask of a field": (
         *("com.microsoft.MaxpoolWithMask x m > y kernel_shape=3,3", {**IMAGE, "m": [1, 1, 8]}, {}),

@@ -78,7 +78,7 @@ _TABLE: tuple[tuple[str, OperandRule, str], ...] = (
     ("", partial(standard.product_of_integers, rows=(1, 2, 6, 7), right=3, columns=(4, 5)), "QLinearMatMul"),
     ("", standard.resized, "Resize Upsample"),
     ("", standard.reversed_in_part, "ReverseSequence"),
-    ("", standard.regions, "RoiAlign"),
+    ("", named_axes("", "regions 4", "regions"), "RoiAlign"),
     ("", standard.rotated, "RotaryEmbedding"),
     ("", standard.split, "Split"),
     ("", standard.turned, "Transpose"),

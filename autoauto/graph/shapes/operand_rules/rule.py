@@ -88,6 +88,7 @@ def named_axes(*names_of_operands: str) -> OperandRule:
             value = given(operands, index)
             if value is None or not names:
                 continue
+            is_first = not known
             n_starred = max(0, len(value.shape) - len(names) + 1)
             wanted: list[int | None] = []
             for name in names:
@@ -99,8 +100,7 @@ def named_axes(*names_of_operands: str) -> OperandRule:
                     wanted += known[name]
                 else:
                     known[name] = lengths
-                    # Lengths of the first operand are right, but for an axis that it lacks.
-                    wanted += lengths if index == 0 and len(lengths) == n_axes else (None,) * n_axes
+                    wanted += lengths if is_first and len(lengths) == n_axes else (None,) * n_axes
             yield index, wanted
 
     return rule

@@ -337,13 +337,6 @@ def normalised_by_neighbours(node: onnx.NodeProto, operands: Operands) -> None:
     count(node, "size")
 
 
-def regions(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """RoiAlign: four corners of every region, and its sample."""
-    n_regions = needed(operands, 1).shape[0]
-    yield 1, (n_regions, 4)
-    yield 2, (n_regions,)
-
-
 def branched(node: onnx.NodeProto, operands: Operands) -> None:
     """Ensembles of trees: nodes that ask for features that there are."""
     n_features, asked = needed(operands, 0).shape[-1], integers(node, "nodes_featureids")
