@@ -3,7 +3,7 @@
 A rule reads a node and the values of its operands, and returns the element type and the shape of every output in order.
 A shape that depends on data is None. It raises `ValueError` with the reason where the operands do not fit. To add one,
 put it into the table of the file that fits; the definitions are those of the documentation of the domain
-[onnxruntime-contrib]. What else operands must be, for an operator of any domain, `operand_rules.py` says.
+[onnxruntime-contrib]. What else operands must be, for an operator of any domain, `operand_rules/` says.
 
     contrib.py               what ONNX Runtime's optimiser fuses and lays out anew
     contrib_attention.py     attention and embeddings of transformers

@@ -14,7 +14,7 @@ from autoauto.graph.plain import CONTROL_FLOW, check_shape
 from autoauto.graph.shapes.control_flow import Lengths, control_flow_outputs
 from autoauto.graph.shapes.data_dependent import BOUNDS, SHAPED_BY_DATA
 from autoauto.graph.shapes.infer import infer_types
-from autoauto.graph.shapes.operand_rules import check_operands
+from autoauto.graph.shapes.operand_rules.check import check_operands
 from autoauto.graph.shapes.shape_rule import integer
 from autoauto.graph.shapes.values import Value, is_float, label
 from autoauto.graph.shapes.windows import check_lengths, check_windows

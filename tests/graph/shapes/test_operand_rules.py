@@ -298,6 +298,38 @@ REFUSED: dict[str, tuple[Any, ...]] = {
         "'s' must be [1, 8, 2], it is [1, 8, 3]",
     ),
     "axes of a mean": ("MeanVarianceNormalization x > y axes=0,9", IMAGE, {}, "axes must be of [1, 4, 8, 8]"),
+    "weights of classes": (
+        *("NegativeLogLikelihoodLoss x t w > y", {"x": [2, 4, 3], "int:t": [2, 3]}, {"w": weight(3)}),
+        "'w' must be [4], it is [3]",
+    ),
+    "scores without classes": (
+        *("SoftmaxCrossEntropyLoss x t > y", {"x": [4]}, {"t": [0]}, "'x' must be [4, any], it is [4]"),
+    ),
+    "corners of boxes": ("NonMaxSuppression x s > y", {"x": [1, 6, 3], "s": [1, 2, 6]}, {}, "must be [1, 6, 4]"),
+    "corners of regions": (
+        *("RoiAlign x r b > y", {**IMAGE, "r": [3, 5], "int:b": [3]}, {}, "'r' must be [3, 4], it is [3, 5]"),
+    ),
+    "pooled elements": ("MaxUnpool x i > y kernel_shape=2,2", {**IMAGE, "int:i": [1, 4, 8, 7]}, {}, "[1, 4, 8, 8], it"),
+    "mask of a field": (
+        *("com.microsoft.MaxpoolWithMask x m > y kernel_shape=3,3", {**IMAGE, "m": [1, 1, 8]}, {}),
+        "'m' must be [any, any, 8, 8], it is [1, 1, 8]",
+    ),
+    "bias of a product": (
+        *("com.microsoft.GemmFastGelu x w b > y", {"x": [2, 4]}, {"w": weight(4, 6), "b": weight(4)}),
+        "'b' must be [6], it is [4]",
+    ),
+    "sum after a bias": (
+        *("com.microsoft.BiasAdd x b s > y", {**TOKENS, "s": [4, 8]}, {"b": weight(8)}),
+        "'s' must be [1, 4, 8], it is [4, 8]",
+    ),
+    "keys of other tokens": (
+        *("com.microsoft.LinearAttention x k x > y q_num_heads=2 kv_num_heads=2", {**TOKENS, "k": [1, 5, 8]}, {}),
+        "'k' must be [1, 4, any], it is [1, 5, 8]",
+    ),
+    "scale of columns": (
+        *("com.microsoft.MatMulIntegerToFloat x w s t > y", {"uint8:x": [2, 3, 4]}),
+        *({"w": narrow(4, 6), "s": np.float32(1), "t": weight(4)}, "'t' must have 1 or 6 elements, it is [4]"),
+    ),
     "coefficients": ("ai.onnx.ml.LinearRegressor x > y coefficients=[1.0,2.0]", {"x": [1, 4]}, {}, "got 2"),
 }
 COMPUTED: dict[str, tuple[Any, ...]] = {

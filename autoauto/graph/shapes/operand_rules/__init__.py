@@ -1,0 +1,1 @@
+"""What operands must be by the definition of their operator."""
