@@ -336,6 +336,7 @@ COMPUTED: dict[str, tuple[Any, ...]] = {
     "groups": ("Conv x w b > y group=2", IMAGE, {"w": weight(6, 2, 3, 3), "b": weight(6)}),
     "turned groups": ("ConvTranspose x w b > y group=2", IMAGE, {"w": weight(4, 3, 2, 2), "b": weight(6)}),
     "one scale of a row": ("LayerNormalization x s s > y", TOKENS, {"s": weight(1)}),
+    "scales of groups": ("GroupNormalization x s s > y num_groups=2", IMAGE, {"s": weight(2)}, 18),
     "scales of two axes": ("LayerNormalization x s > y axis=1", TOKENS, {"s": weight(4, 8)}),
     "bias of all": ("Gemm x w b > y", {"x": [2, 4]}, {"w": weight(4, 5), "b": weight()}),
     "bias of rows": ("Gemm x w b > y", {"x": [2, 4]}, {"w": weight(4, 5), "b": weight(2, 1)}),

@@ -68,11 +68,17 @@ def deformed_convolution(node: onnx.NodeProto, operands: Operands) -> Iterator[R
 
 
 def per_channel(node: onnx.NodeProto, operands: Operands) -> Iterator[Required]:
-    """InstanceNormalization and GroupNormalization: a scale and a bias for every channel, in equal groups."""
-    channels = needed(operands, 0).shape[1]
-    refuse_unless_equal_groups(channels, count(node, "num_groups", 1))
-    yield 1, (channels,)
-    yield 2, (channels,)
+    """InstanceNormalization and GroupNormalization: a scale and a bias for every channel, in equal groups.
+
+    GroupNormalization of operator set 18 has them for every group.
+    """
+    channels, groups = needed(operands, 0).shape[1], count(node, "num_groups", 1)
+    refuse_unless_equal_groups(channels, groups)
+    length = channels
+    if node.op_type == "GroupNormalization" and needed(operands, 1).shape == (groups,):
+        length = groups
+    yield 1, (length,)
+    yield 2, (length,)
 
 
 def per_row(node: onnx.NodeProto, operands: Operands) -> None:
