@@ -354,6 +354,18 @@ def _bundled_texts() -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     return of_class
 
 
+@pytest.mark.parametrize("given", [0, None])
+def test_no_shared_experts_are_none_where_the_class_has_one(tmp_path: Path, given: int | None) -> None:
+    pytest.importorskip("aiconfigurator_core", reason="it has the configs")
+    config, text = _bundled_texts()["['DeepseekV3ForCausalLM']"]
+    for n_shared, shared_size in ((1, text["moe_intermediate_size"]), (given, 0)):
+        text["n_shared_experts"] = n_shared
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        experts = decoder_of(tmp_path).experts
+        assert experts is not None
+        assert experts.shared_size == shared_size
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("value", [None, "x", [], {}, -1, 0, 0.5, 10**12, [[1]], True], ids=str)
 def test_an_odd_value_of_any_key_is_read_or_refused_in_a_line(tmp_path: Path, value: object) -> None:

@@ -79,7 +79,7 @@ def _experts(architecture: str, fields: Values) -> Experts | None:
         shared_size = fields.count("intermediate_size")
     elif shared:
         shared_size = fields.count(shared)
-    elif counts:
+    elif counts and fields.config.get(counts, True):  # 0 and null are none, also where the class has one
         shared_size = size * fields.count(counts)
     return Experts(
         n_experts=n_experts,
