@@ -74,11 +74,11 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """Throughput of all replicas (tokens of answers where text is generated), its origin, and rates of tokens."""
+    """What all replicas give together."""
 
-    samples_per_s: float
-    origin: Origin
-    tokens: TokenResult | None = None
+    samples_per_s: float  # tokens of answers where text is generated
+    origin: Origin  # of the throughput, and of the costs of the plan
+    tokens: TokenResult | None = None  # rates and latencies where text is generated
 
     def __str__(self) -> str:
         tokens = self.tokens

@@ -34,8 +34,7 @@ def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
     """The file of a stage with an open first axis of its inputs and outputs.
 
     Integers that grow with the batch, as the target of a Reshape, are computed from the length of that axis.
-
-    `path` is the file at `batch_size`, `other` has one sample more; None where they differ in anything else.
+    `path` is the file at `batch_size`, `other` has one sample more. None where they differ in anything else.
     """
     model = onnx.load_model(path, load_external_data=False)
     larger = onnx.load_model(other, load_external_data=False)

@@ -298,7 +298,7 @@ def search_study(
     make_executor: Callable[[], Executor] | None = None,
     observers: Observers = UNOBSERVED,
 ) -> SearchResult:
-    """Search the configurations of a flow, and verify the best."""
+    """Search the configurations of a flow, and verify the best; raises as `search_flow`."""
     checked_repeats(config.n_repeats)
     check_objectives(flow, config.objectives)
     objectives = config.objectives

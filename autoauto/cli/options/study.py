@@ -57,7 +57,7 @@ def chosen_name(storage: str, part: str | None) -> str:
 
 
 def requested_study(args: argparse.Namespace) -> Study:
-    """The study that the arguments name."""
+    """The study that the arguments name; raises BadInput if none, or several, are meant."""
     from autoauto.study.store.database import attributes_of
     from autoauto.study.store.study import load_study
 

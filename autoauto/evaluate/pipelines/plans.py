@@ -325,7 +325,7 @@ class Plans:
         return alike[start]
 
     def check_weights(self, knobs: Knobs) -> None:
-        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights."""
+        """Raise Infeasible for a pipeline that cannot even hold the weights, if a profile takes long."""
         setting = self.costs.setting
         if not setting.traits.runs_plans:
             return

@@ -25,10 +25,10 @@ FRONT_SCRIPT = f"{FRONT}.sh"
 
 
 class PodSet(NamedTuple):
-    """Processes that are alike: the name of all together, one of them, and how many there are."""
+    """Processes that are alike."""
 
-    name: str
-    process: ServedProcess
+    name: str  # of all together
+    process: ServedProcess  # one of them
     n_pods: int
 
 

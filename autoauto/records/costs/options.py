@@ -210,9 +210,9 @@ class SessionOptions(NamedTuple):
 
 
 class DeviceSession(NamedTuple):
-    """A device of this machine, named as --device has it, "cpu:4" or "cuda:0", and how a session on it computes."""
+    """A device of this machine, and how a session on it computes."""
 
-    name: str
+    name: str  # as --device has it, "cpu:4" or "cuda:0"
     session: SessionOptions
 
 
@@ -227,7 +227,7 @@ class CompileOptions:
 
     batch_size: int
     precision: Precision
-    training: bool = False
+    training: bool = False  # there is a backward pass
     session: Session = PlainSession()
 
     @property

@@ -95,7 +95,7 @@ class Plan(Displayed):
     part_name: ClassVar[str] = "stage"
     cost_name: ClassVar[str] = "period"
     stages: tuple[Stage, ...]
-    period: Period = Period.BARRIER
+    period: Period = Period.BARRIER  # what the devices do at the same time
     host_cycles: int = 0
     shared_cycles: int = 0
     placement: tuple[tuple[MachineDevice, ...], ...] = ()

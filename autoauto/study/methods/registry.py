@@ -53,7 +53,7 @@ class MethodChoice(NamedTuple):
     """
 
     method: Method
-    noise: float = 0.0
+    noise: float = 0.0  # share of a value that is noise
     n_measurements: int = 30
     last: Knobs | None = None
     first: tuple[Knobs, ...] = ()

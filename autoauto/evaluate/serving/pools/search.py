@@ -50,12 +50,12 @@ Keeps = Callable[[Knobs, float, float], bool]
 
 
 class _Kind(NamedTuple):
-    """A server of a pool; its latency, where bounds must hold, is TPOT of a replica, TTFT of a worker alone."""
+    """A server of a pool."""
 
     knobs: Knobs
     n_gpus: int
-    per_s: float
-    latency_s: float
+    per_s: float  # requests a second
+    latency_s: float  # where bounds must hold: TPOT of a replica, TTFT of a worker where no other prompt waits
 
 
 class _Pairs(NamedTuple):

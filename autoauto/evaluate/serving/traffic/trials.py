@@ -39,7 +39,10 @@ MakeTrial = Callable[[Result, bool], Trial]
 
 
 class OpenTrials:
-    """What a setting gives to requests that arrive at times of their own, within bounds on what they decide."""
+    """What a setting gives to requests that arrive at times of their own, within bounds on what they decide.
+
+    The `rate_per_s` is None where the highest is searched.
+    """
 
     def __init__(self, ways: ReplicaWays, traffic: TrafficLoad, constraints: Sequence[Constraint]) -> None:
         self.ways, self.traffic = ways, traffic

@@ -87,7 +87,7 @@ class CudaRuntime(Runtime):
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """It always keeps the memory of a run for the next."""
+        """It always keeps the memory of a run for the next; raises BadInput without CUDA."""
         onnxruntime.set_default_logger_severity(4)  # what fails is raised
         if _PROVIDER not in onnxruntime.get_available_providers():
             raise BadInput(
@@ -167,7 +167,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def recordable() -> Iterator[None]:
-    """Say what to try where the runtime cannot record a model as a CUDA graph."""
+    """Say what to try where the runtime cannot record a model as a CUDA graph; raises BadInput."""
     try:
         yield
     except Exception as error:

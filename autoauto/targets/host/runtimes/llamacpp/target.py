@@ -40,7 +40,7 @@ class LlamaCppTarget:
     measures_here: ClassVar[bool] = True
     file: DecoderFile
     n_clients: int = SLOTS[-1]
-    load: MachineLoad | None = None
+    load: MachineLoad | None = None  # of the machine before the search; None where its cores sufficed for it
 
     @staticmethod
     def of(file: DecoderFile, n_clients: int | None = None) -> LlamaCppTarget:
