@@ -101,11 +101,11 @@ class Launch(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A program with its options, variables, and the files that it reads, by their names in its folder."""
+    """A program with its options, and what it reads beside them."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
-    files: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}  # by name, in the folder where it starts
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ class CommandSyntax(NamedTuple):
     takes_model: bool = True
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
-        """Options of a command line by name, "model" without one; raises BadInput if the program would refuse it."""
+        """The value of every option of a line, by name; "model" has no option; raises BadInput as the program would."""
         n_program = len(self.program)
         if tuple(words[:n_program]) != self.program:
             raise BadInput(f"a command begins with {' '.join(self.program)}, got {' '.join(words[:n_program])}")

@@ -71,10 +71,10 @@ class MeasuredRows:
 
 
 class NodePart(NamedTuple):
-    """GPUs of a node, counted over the cluster, that a replica has for stages that follow each other."""
+    """The GPUs of a node that a replica has."""
 
-    node: int
-    n_gpus: int
+    node: int  # counted over the cluster
+    n_gpus: int  # for stages that follow each other
 
 
 ShareOfMemory = Callable[[int, int, int], float]

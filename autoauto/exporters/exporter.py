@@ -34,7 +34,7 @@ class ModelFile(Source, Protocol):
     """A model file whose parts can be written as files."""
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write what `cut` makes, weights beside it where they are too many, and return it without its content."""
+        """Write what `cut` makes, weights beside it where one file is too small; returns it without its content."""
 
 
 class DecoderModel(NamedTuple):

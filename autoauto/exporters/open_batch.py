@@ -21,7 +21,10 @@ N_SAMPLES = "n_samples_of_the_batch"
 
 
 def is_open(ports: Sequence[Port], others: Sequence[Port], batch_size: int) -> bool:
-    """Whether samples, `batch_size` in `ports` and one more in `others`, lie on the first axis of each and no other."""
+    """Whether samples lie on the first axis of every tensor, and on no other.
+
+    The tensors in `ports` have `batch_size` samples, the same in `others` have one more.
+    """
     for port, other in zip(ports, others, strict=True):
         if port.data_dependent or len(port.shape) < 2:
             return False

@@ -159,7 +159,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 class Weights:
-    """The values of stored tensors; the file, which has external data beside it, is read at the first request."""
+    """The values of stored tensors; the file, beside which external data lie, is read at the first request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

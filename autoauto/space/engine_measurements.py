@@ -20,10 +20,10 @@ _TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 
 
 class Expected(NamedTuple):
-    """A number that was forecast, and the ends of the interval of our error, in which 80 % of measured rows lie."""
+    """A number that was forecast."""
 
     middle: float
-    low: float
+    low: float  # with `high` the interval of our error, in which 80 % of measured rows lie
     high: float
 
 

@@ -341,7 +341,10 @@ def _probability(holds: Callable[[float], bool]) -> float:
 
 
 def _preference(trial: Trial) -> tuple[bool, float, float]:
-    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more."""
+    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more.
+
+    Of ways that do not run it is larger for the one that lacks less memory, if memory is the reason.
+    """
     if not trial.runs:
         return False, 0.0, -(trial.excess_bytes or inf)
     return True, -max(trial.violation, 0.0), trial.samples_per_s

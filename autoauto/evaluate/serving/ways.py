@@ -158,7 +158,10 @@ class Way(HasRates):
 
 
 class ReplicaWays:
-    """The ways of a setting, with pipelines made once, and those on each kind of GPUs alone if there are several."""
+    """The ways of the configurations of a setting; pipelines are made once.
+
+    The `costs` are on all GPUs; `parts` are the ways on the GPUs of every kind alone, none where all are alike.
+    """
 
     def __init__(self, costs: ServingCosts, parts: Sequence[ReplicaWays] = ()) -> None:
         self.costs, self.parts = costs, parts

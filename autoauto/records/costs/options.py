@@ -173,7 +173,7 @@ class Session(HasKnobs, ABC):
         return sessions[0]
 
     def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
-        """Refuse with Mismatch a number of devices of a pipeline, or a way to use them, that it does not support."""
+        """Raise Mismatch for a number of devices of a pipeline, or a way to use them, that it does not support."""
 
     def bound_bytes(self, device: Device) -> float:
         """Bytes that temporaries may take on one tile, if that is all in which it differs from `common`."""

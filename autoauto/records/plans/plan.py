@@ -344,9 +344,9 @@ class BoundedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Pipelines of equal length side by side, each on devices of its own; they differ where devices or links do."""
+    """Pipelines of equal length side by side, each on devices of its own."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[Plan, ...]  # one a replica; they differ where devices or links do
 
     def __post_init__(self) -> None:
         assert self.plans

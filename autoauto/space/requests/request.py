@@ -50,7 +50,7 @@ class KnobValues:
 
     @staticmethod
     def read(given: Mapping[str, Any]) -> KnobValues:
-        """Values by the names of knobs, each once, as a caller or a file gives them; a BadInput if no knob has one."""
+        """Values by the names of knobs, each once, as a caller or a file gives them; BadInput if no knob has one."""
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(no_such_knob(min(map(str, unknown))))
         values: dict[str, tuple[Any, ...]] = {}
@@ -180,7 +180,7 @@ class StudyConfig:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> StudyConfig:
-        """The configuration in values by the names of options; other names are ignored; raises BadInput."""
+        """The configuration in values by the names of options; other names are ignored; raises as `given_knobs`."""
         objective = values.get("objective", Objective.THROUGHPUT)
         return StudyConfig(
             space=KnobValues.of(values),

@@ -32,10 +32,10 @@ reading may err by as much, so the third best has turns too when its reading is 
 
 
 class TieBreak(NamedTuple):
-    """Whether the second of two configurations is the better one, or as good and simpler, and how clear that is."""
+    """The better of two configurations."""
 
-    second: bool
-    verdict: Verdict = Verdict.CLEAR
+    second: bool  # whether it is the second, which is better, or as good and simpler
+    verdict: Verdict = Verdict.CLEAR  # how clear that is
 
 
 def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:

@@ -97,7 +97,9 @@ class BackwardPass:
     stashed: frozenset[int] = frozenset()
     activation_bytes: int = 0
     temporary_bytes: int = 0
-    again: Recomputation = field(default_factory=Recomputation)
+    again: Recomputation = field(
+        default_factory=Recomputation
+    )  # the memory where the range computes its forward pass again
     exclusive: Mapping[str, int] = field(default_factory=dict)
 
 

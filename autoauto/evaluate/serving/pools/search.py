@@ -59,10 +59,10 @@ class _Kind(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Numbers of two kinds of servers, one an entry, with the most requests a second of both together."""
+    """Numbers of two kinds of servers, one an entry."""
 
-    per_s: FloatArray
-    n_gpus: IntArray
+    per_s: FloatArray  # requests a second of both together, at most
+    n_gpus: IntArray  # of both
     replica: IntArray
     worker: IntArray
     n_replicas: IntArray

@@ -71,7 +71,7 @@ class OpenLoad:
         return about * largest / of_window
 
     def by_window(self, rate_per_s: float, end: End, among: BoolArray | None) -> Iterator[TrafficResult | None]:
-        """The results of each window of a trace, None without requests or if it is not `among` some; raises as `at`."""
+        """The results of each window of a trace; None if it has no requests or is not in `among`; raises as `at`."""
         servers, requests = self._arriving(rate_per_s, end)
         n_windows = self._traffic.n_windows
         assert n_windows is not None

@@ -144,7 +144,7 @@ class OpenWay:
         return self.checked(tokens_per_s / self._n_output).violation <= 0
 
     def windows_that_hold(self, among: BoolArray | None) -> BoolArray:
-        """Which windows of a trace keep bounds, each served by itself; none of those not `among` some."""
+        """Which windows of a trace keep bounds, each served by itself; False for those not in a given `among`."""
         rate = self._rate_per_s
         assert rate is not None
         holding: list[bool] = []

@@ -88,7 +88,7 @@ def _known(wanted: Bounded, n_tiles: int) -> Split | None:
 
 
 class Reserve(NamedTuple):
-    """What plans without a bound need."""
+    """Memory and code that are reserved for a product: they never fall when the batch grows."""
 
     tile_bytes: float  # temporary, of plans without a bound
     single: Split  # the plan for one sample, whose code stands for that of all batch sizes
