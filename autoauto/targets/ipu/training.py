@@ -87,6 +87,7 @@ class BackwardPass:
         weight_cycles: of the passes that make the gradients of parameters.
         stashed: indices of the activations that it reads.
         temporary_bytes: the peak of stashed activations, gradients of activations, and working memory.
+        again: the memory where the range computes its forward pass again.
         exclusive: bytes of the gradients of parameters, to which every micro-batch adds.
     """
 
@@ -97,9 +98,7 @@ class BackwardPass:
     stashed: frozenset[int] = frozenset()
     activation_bytes: int = 0
     temporary_bytes: int = 0
-    again: Recomputation = field(
-        default_factory=Recomputation
-    )  # the memory where the range computes its forward pass again
+    again: Recomputation = field(default_factory=Recomputation)
     exclusive: Mapping[str, int] = field(default_factory=dict)
 
 
