@@ -174,7 +174,7 @@ def verify(
         executor: measures; it is closed at the end.
         progress: called before every measurement with the number of finished ones and of all.
 
-    Raises BadInput if the study's database cannot be used any more.
+    Raises KeyboardInterrupt if it was interrupted, and BadInput if the study's database cannot be used any more.
     """
     noise, n_repeats = turns.noise, turns.n_repeats
     rows = list(turns.rows)

@@ -113,7 +113,7 @@ class CudaRuntime(Runtime):
     @contextmanager
     @override
     def exclusively(self, options: SessionOptions) -> Iterator[None]:
-        """A lock on a file, since a GPU does not tell in a container which process holds what."""
+        """A lock on a file, since a GPU does not tell in a container which process holds what; raises BadInput."""
         path = cache_dir() / f"{options.gpu}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

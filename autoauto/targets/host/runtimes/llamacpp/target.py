@@ -44,7 +44,7 @@ class LlamaCppTarget:
 
     @staticmethod
     def of(file: DecoderFile, n_clients: int | None = None) -> LlamaCppTarget:
-        """The target of a file on this machine."""
+        """The target of a file on this machine; raises MissingExtra without the runtime."""
         if not LlamaCppSession.package.is_installed:
             raise missing_extra("serving a GGUF file on the host", LlamaCppSession.package.extra)
         return LlamaCppTarget(file, n_clients or SLOTS[-1], excess_load())
