@@ -45,7 +45,7 @@ def parse_url(storage: str) -> URL:
 
 
 def driver_url(url: URL) -> URL:
-    """A URL with the driver that we use.
+    """A URL with the driver that we use; raises BadInput for another database.
 
     >>> driver_url(URL.create("postgresql", host="host")).drivername
     'postgresql+psycopg'

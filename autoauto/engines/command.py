@@ -25,11 +25,11 @@ MASTER = "${MASTER_ADDR}"
 
 
 class Machines(NamedTuple):
-    """The machines of a replica, the rank of a process in the order of stages, and the port of the first."""
+    """The machines of a replica."""
 
-    n: int = 1
-    rank: int = 0
-    port: int = 0
+    n: int = 1  # how many
+    rank: int = 0  # of the process, in the order of the stages
+    port: int = 0  # of the first machine, on which the others find it
 
 
 class PoolPart(NamedTuple):
@@ -101,11 +101,11 @@ class Launch(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A program with its options, variables, and the files that it reads, by their names in its folder."""
+    """A program with its options, and what it reads beside them."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
-    files: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}  # by name, in the folder where it starts
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -125,19 +125,19 @@ def quoted(word: str) -> str:
 
 
 class CommandOption(NamedTuple):
-    """An option of an engine: the type of its value, None for a switch, and the values it takes, empty for all."""
+    """An option of an engine, as its source defines it."""
 
-    name: str
-    type: type[int] | type[float] | type[str] | None = str
-    choices: tuple[str, ...] = ()
+    name: str  # with its dashes
+    type: type[int] | type[float] | type[str] | None = str  # of its value; None for a switch
+    choices: tuple[str, ...] = ()  # the values that it takes; empty for all of the type
 
 
 class CommandTable(NamedTuple):
-    """Options of a file of `data/engines/`, where they were read, and variables and keys of files as "key.key"."""
+    """What an engine reads, by a file of `data/engines/`."""
 
-    source: str
-    options: tuple[CommandOption, ...]
-    others: frozenset[str]
+    source: str  # where it was read, and its licence
+    options: tuple[CommandOption, ...]  # of the command line
+    others: frozenset[str]  # variables, and keys of files as "key" or "key.key"
 
 
 _TYPES: Mapping[str, type[int] | type[float] | type[str] | None] = {
@@ -177,7 +177,7 @@ class CommandSyntax(NamedTuple):
     takes_model: bool = True
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
-        """Options of a command line by name, "model" without one; raises BadInput if the program would refuse it."""
+        """The value of every option of a line, by name; "model" has no option; raises BadInput as the program would."""
         n_program = len(self.program)
         if tuple(words[:n_program]) != self.program:
             raise BadInput(f"a command begins with {' '.join(self.program)}, got {' '.join(words[:n_program])}")
@@ -192,7 +192,7 @@ class CommandSyntax(NamedTuple):
         return {name: value for name, value in vars(known).items() if value is not None and value is not False}
 
     def check_others(self, names: Iterable[str]) -> None:
-        """Make sure that the engine reads variables, or keys of files; raises BadInput if it reads one of them not."""
+        """Raise BadInput if the engine does not read one of these variables, or keys of files."""
         if isinstance(self.options, str):
             for name in names:
                 if name not in command_table(self.options).others:
@@ -218,8 +218,16 @@ class Limits(NamedTuple):
     """The limits that a command gives a configuration, as the engine counts them.
 
     Attributes:
+        model: its name or folder.
         blocks: of every stage; () where there is one, which has all.
+        n_gpus: of the process, on its machine.
+        n_in_flight: sequences of all micro-batches of a rank of the attention.
+        max_batched_tokens: of a step of a rank.
+        max_length: of a sequence, in tokens.
+        memory_share: of a GPU, as the engine counts it.
+        expert_parallel: among how many GPUs of a stage experts are dealt whole.
         port: on which the process listens; None where another process of the replica answers.
+        attention_data_parallel: ranks of a stage.
     """
 
     model: str
@@ -256,9 +264,9 @@ class PoolFront:
         llm_d_image: of the engine as llm-d has it; empty where it has none.
     """
 
-    command: Callable[[Pools], Command]
+    command: Callable[[Pools], Command]  # for the addresses of both pools
     image: str
-    source: str
+    source: str  # where its options were read
     dynamo: tuple[str, str] | None = None
     llm_d_image: str = ""
 

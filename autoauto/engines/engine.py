@@ -61,7 +61,7 @@ class MeasuredRows:
             forecast times that a doubling of the stages adds.
     """
 
-    driver_of: DriverOf = driver_of
+    driver_of: DriverOf = driver_of  # the load driver of a published row
     stage_error: float = NOT_MEASURED
     contradicted: tuple[Contradiction, ...] = ()
 
@@ -71,10 +71,10 @@ class MeasuredRows:
 
 
 class NodePart(NamedTuple):
-    """GPUs of a node, counted over the cluster, that a replica has for stages that follow each other."""
+    """The GPUs of a node that a replica has."""
 
-    node: int
-    n_gpus: int
+    node: int  # counted over the cluster
+    n_gpus: int  # for stages that follow each other
 
 
 ShareOfMemory = Callable[[int, int, int], float]
@@ -147,12 +147,12 @@ class Engine:
     kernel_times: str
     mixes: bool
     memory: EngineMemory
-    host: HostCosts
+    host: HostCosts  # what the host CPU adds
     launcher: Launcher
-    step_rules: StepRules = DEFAULT_RULES
-    rules: tuple[Rule, ...] = ENGINE_RULES
-    model_rules: tuple[Rule, ...] = ()
-    kernel_exceptions: KernelExceptions = NO_EXCEPTIONS
+    step_rules: StepRules = DEFAULT_RULES  # how requests are admitted to its steps
+    rules: tuple[Rule, ...] = ENGINE_RULES  # what it takes of blocks, groups and formats
+    model_rules: tuple[Rule, ...] = ()  # what it takes of models besides
+    kernel_exceptions: KernelExceptions = NO_EXCEPTIONS  # kernels whose times are not simply those of `kernel_times`
     measured: MeasuredRows = MeasuredRows()
 
     def takes(self, decoder: Decoder, split: GroupSplit, weights: WeightFormat) -> str | None:

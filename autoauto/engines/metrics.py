@@ -25,14 +25,14 @@ class MetricNames(NamedTuple):
 
 
 class ServerState(NamedTuple):
-    """The state of an engine, added up over its processes, `kv_usage` of the fullest; None where it does not say."""
+    """The state of an engine, added up over its processes; None where it does not say."""
 
     engine: str
-    running: float
-    waiting: float | None
-    kv_usage: float | None
-    preemptions: float | None
-    output_tokens: float | None
+    running: float  # requests that are computed
+    waiting: float | None  # requests in the queue
+    kv_usage: float | None  # share of the KV cache that is used, 0 to 1, of the fullest process
+    preemptions: float | None  # since it was started
+    output_tokens: float | None  # since it was started
 
 
 def read_metrics(text: str) -> Mapping[str, list[float]]:
@@ -54,7 +54,7 @@ def read_metrics(text: str) -> Mapping[str, list[float]]:
 
 
 def state_of(values: Mapping[str, list[float]], names: MetricNames) -> ServerState | None:
-    """What an engine of these names says; None if it is another engine."""
+    """What an engine of these names says; None if it is another engine; raises ValueError as `read_metrics`."""
 
     def total(of: tuple[str, ...]) -> float | None:
         return next((sum(values[name]) for name in of if name in values), None)

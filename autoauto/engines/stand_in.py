@@ -22,7 +22,7 @@ class StandIn(NamedTuple):
     weights: WeightFormat
     systems: tuple[str, ...]
     products: WeightFormat | None
-    reason: str
+    reason: str  # why, as the end of a sentence
 
     def is_of(self, system: str, weights: WeightFormat) -> bool:
         """Whether products or experts of a format on GPUs of a system have other times."""
@@ -48,8 +48,8 @@ class AttentionStandIn(NamedTuple):
     """Another engine's times of attention in decode steps, where every head has keys and values of its own."""
 
     systems: tuple[str, ...]
-    engine: str
-    reason: str
+    engine: str  # whose times are taken
+    reason: str  # why, as the end of a sentence
 
     def is_of(self, decoder: Decoder, system: str) -> bool:
         """Whether most blocks of a decoder have such attention, on GPUs of a system."""

@@ -82,6 +82,7 @@ def cuts_around(tied: Sequence[str | None]) -> list[BoolArray]:
 
 
 def _ends(tied: Sequence[str | None]) -> tuple[dict[str, int], dict[str, int]]:
+    """The first and the last layer of every key."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for index, key in enumerate(tied):

@@ -65,7 +65,10 @@ def send_cycles(
     training: bool = False,
     host_only: bool = False,
 ) -> IntArray:
-    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), as in `receive_cycles`."""
+    """Cycles in which device d sends when its stage stops before layer i, (P, n + 1), the host's constant included.
+
+    With `host_only` they are nothing but this constant.
+    """
     n_bytes = [0, *(layer.output_bytes for layer in profile.layers)]
     return _transfer_cycles(n_bytes, cluster.send_links, cluster, -1, period, 0 if host_only else 1 + training)
 

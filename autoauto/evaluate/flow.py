@@ -123,7 +123,10 @@ class Flow:
         return self.setting.traits
 
     def checked(self, space: SearchSpace) -> SearchSpace:
-        """See `check_space.checked`."""
+        """The space with the sessions of the target, without configurations that cannot be evaluated.
+
+        Raises BadInput for what the cluster, the target or the model does not allow.
+        """
         return check_space.checked(self.setting, space)
 
     def options(self, knobs: Knobs) -> CompileOptions:
@@ -135,7 +138,10 @@ class Flow:
         return self.costs.profile(options, progress)
 
     def table(self, knobs: Knobs) -> CostTable:
-        """The estimated cost of every range of layers on each device of the first pipeline; raises as its costs."""
+        """The estimated cost of every range of layers on each device of the first pipeline.
+
+        Raises as its costs, and BadInput for a cluster of several kinds of devices.
+        """
         return self.costs.pipeline_table(knobs)
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
@@ -227,19 +233,22 @@ class Flow:
         self._first_mode.continue_from(trials)
 
     def plan_to_measure(self, knobs: Knobs) -> Plan:
-        """See `PipelineFlow.plan_to_measure`."""
+        """The plan of these knobs that is worth measuring; raises Infeasible if no plan respects the limits."""
         return self.pipelines.plan_to_measure(knobs)
 
     def even_samples_per_s(self, knobs: Knobs) -> float:
-        """See `PipelineFlow.even_samples_per_s`; 0 in modes other than training."""
+        """Samples/s of training with about as many blocks a stage, by a cost model; 0 where that does not fit.
+
+        It is 0 in other modes, too.
+        """
         return self.pipelines.even_samples_per_s(knobs) if knobs.training else 0.0
 
     def measure(self, knobs: Knobs, plan: Plan) -> Run:
-        """See `PipelineFlow.run`."""
+        """A run of `plan` on the target's devices, or by its cost model; raises OutOfMemory if a stage does not fit."""
         return self.pipelines.run(knobs, plan)
 
     def measure_again(self, knobs: Knobs, plan: Plan) -> None:
-        """See `PipelineFlow.measure_again`."""
+        """Let `evaluate` measure the cuts of `plan`, as an earlier trial has them, on real devices."""
         self.pipelines.measure_again(knobs, plan)
 
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
@@ -259,7 +268,7 @@ class Flow:
         return self.pipelines.measured_samples_per_s(knobs, run)
 
     def fingerprint(self) -> Mapping[str, str]:
-        """See `Setting.fingerprint`."""
+        """All besides the knobs on which trials depend; a study refuses to continue with another one."""
         return self.setting.fingerprint()
 
     def _mode(self, knobs: Knobs) -> ModeFlow:

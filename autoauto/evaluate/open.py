@@ -144,7 +144,7 @@ def named(
 
 
 def open_problem(problem: Problem, storage: str | None = None, objects: Objects = NO_OBJECTS) -> Flow:
-    """The model of a problem on its cluster; `objects` stand in place of names; raises as `load_flow`."""
+    """The model of a problem on its cluster; `objects` of Python stand in place of names; raises as `load_flow`."""
     if problem.profile is not None:
         return _open_profile(problem, problem.profile)
     title = upload_title(problem.model)

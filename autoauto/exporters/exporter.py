@@ -34,7 +34,7 @@ class ModelFile(Source, Protocol):
     """A model file whose parts can be written as files."""
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write what `cut` makes, weights beside it where they are too many, and return it without its content."""
+        """Write what `cut` makes, weights beside it where one file is too small; returns it without its content."""
 
 
 class DecoderModel(NamedTuple):
@@ -74,11 +74,11 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """Throughput of all replicas (tokens of answers where text is generated), its origin, and rates of tokens."""
+    """What all replicas give together."""
 
-    samples_per_s: float
-    origin: Origin
-    tokens: TokenResult | None = None
+    samples_per_s: float  # tokens of answers where text is generated
+    origin: Origin  # of the throughput, and of the costs of the plan
+    tokens: TokenResult | None = None  # rates and latencies where text is generated
 
     def __str__(self) -> str:
         tokens = self.tokens

@@ -29,10 +29,10 @@ _ANSWER_S, _EXECUTABLE = 120.0, 0o755
 
 
 class LlamaServer(NamedTuple):
-    """A server by the name of its script and service, on hardware threads of its own, or on all where it is alone."""
+    """A server of the artifact."""
 
-    name: str
-    cores: tuple[int, ...]
+    name: str  # of its script and its service
+    cores: tuple[int, ...]  # the hardware threads that are its own; none where it is alone
     options: LlamaServerOptions
 
     @property

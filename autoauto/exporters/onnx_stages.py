@@ -44,7 +44,7 @@ part of a model than in the whole, so that it rounds at other places, to 11 bits
 
 @dataclass(frozen=True, slots=True)
 class ModelPort:
-    """An input or output of the model, as a `Port`, with the axis along which samples lie."""
+    """An input or output of the model, as a `Port`."""
 
     name: str
     shape: tuple[int, ...]
@@ -407,7 +407,10 @@ def runtime() -> ModuleType:
 
 
 def run_file(path: Path, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The outputs of a model file in ONNX Runtime on the CPU of this machine; inputs that it lacks are ignored."""
+    """The outputs of a model file in ONNX Runtime on the CPU of this machine; inputs that it lacks are ignored.
+
+    Raises MissingExtra without ONNX Runtime, and BadInput if it cannot run the file.
+    """
     onnxruntime = runtime()
     try:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

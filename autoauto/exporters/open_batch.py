@@ -21,7 +21,10 @@ N_SAMPLES = "n_samples_of_the_batch"
 
 
 def is_open(ports: Sequence[Port], others: Sequence[Port], batch_size: int) -> bool:
-    """Whether samples, `batch_size` in `ports` and one more in `others`, lie on the first axis of each and no other."""
+    """Whether samples lie on the first axis of every tensor, and on no other.
+
+    The tensors in `ports` have `batch_size` samples, the same in `others` have one more.
+    """
     for port, other in zip(ports, others, strict=True):
         if port.data_dependent or len(port.shape) < 2:
             return False
@@ -34,8 +37,7 @@ def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
     """The file of a stage with an open first axis of its inputs and outputs.
 
     Integers that grow with the batch, as the target of a Reshape, are computed from the length of that axis.
-
-    `path` is the file at `batch_size`, `other` has one sample more; None where they differ in anything else.
+    `path` is the file at `batch_size`, `other` has one sample more. None where they differ in anything else.
     """
     model = onnx.load_model(path, load_external_data=False)
     larger = onnx.load_model(other, load_external_data=False)

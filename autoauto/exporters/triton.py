@@ -52,11 +52,11 @@ MODEL_FILE, CONFIG_FILE = "1/model.onnx", "config.pbtxt"
 
 
 class EnsembleStep(NamedTuple):
-    """A step of an ensemble: its model, and the ensemble's tensors by the names of the model's inputs and outputs."""
+    """A step of an ensemble."""
 
     model: str
-    reads: Mapping[str, str]
-    writes: Mapping[str, str]
+    reads: Mapping[str, str]  # the names of the ensemble's tensors by those of the model's inputs
+    writes: Mapping[str, str]  # likewise of the model's outputs
 
 
 def write(deployment: Deployment, folder: Path) -> None:

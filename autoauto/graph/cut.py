@@ -36,11 +36,11 @@ PAGE_BYTES = 4096
 
 
 class Subgraph(NamedTuple):
-    """The nodes that compute some tensors, in order, and the names of the inputs and the constants that they read."""
+    """The part of a model that computes some tensors."""
 
-    nodes: list[onnx.NodeProto]
-    inputs: list[str]
-    constants: list[str]
+    nodes: list[onnx.NodeProto]  # in order
+    inputs: list[str]  # names of the tensors that it reads and does not compute
+    constants: list[str]  # names of the constants that it reads
 
 
 class Part(NamedTuple):
@@ -85,13 +85,17 @@ class OnnxSource(Source):
         """Make a model of `layers`, identified by the tensors that they write: `graph` may be a part of the whole.
 
         An output of the whole model that exists before `layers`, as an input or an earlier layer's output, is no output
-        of the sub-model: it is carried past it.
+        of the sub-model: it is carried past it. Raises UnreadableModel if the file has changed, its weights are missing
+        or too many for one file, and BadInput if the model does not run at `batch_size`.
         """
         batched, part = self._part(graph, layers, batch_size)
         return SubModel(batched.serialise(part, self._weights), part.inputs, part.outputs)
 
     def save(self, graph: LayerGraph, layers: LayerRange, batch_size: int, path: Path) -> SubModel:
-        """Write what `cut` makes to a file, too many weights to "`path`.data", and return it without its content."""
+        """Write what `cut` makes to a file, too many weights to "`path`.data", and return it without its content.
+
+        Raises as `cut`.
+        """
         batched, part = self._part(graph, layers, batch_size)
         batched.save(part, self._weights, path)
         return SubModel(b"", part.inputs, part.outputs)
@@ -178,6 +182,7 @@ class BatchedModel:
         """The nodes that compute `wanted` from `outside` and inputs of the model.
 
         A node that reads only a shape that is known becomes a constant: another stage may hold the tensor itself.
+        Raises UnreadableModel if nothing writes a tensor.
         """
         waiting, seen = list(wanted), set(wanted)
         nodes, inputs, constants = set(), [], []
@@ -197,7 +202,10 @@ class BatchedModel:
         return Subgraph([self._nodes[index] for index in sorted(nodes)], sorted(inputs), sorted(constants))
 
     def ports(self, names: Iterable[str]) -> tuple[Port, ...]:
-        """The tensors of these names as inputs or outputs."""
+        """The tensors of these names as inputs or outputs.
+
+        Raises UnreadableModel if nothing writes one, or NumPy has no such elements.
+        """
         ports = []
         for name in names:
             value = self._value(name)
@@ -205,7 +213,10 @@ class BatchedModel:
         return tuple(ports)
 
     def serialise(self, part: Part, weights: Weights) -> bytes:
-        """An ONNX file of a subgraph, weights inside."""
+        """An ONNX file of a subgraph, weights inside.
+
+        Raises UnreadableModel if a weight is missing, or all are too large for one file.
+        """
         n_bytes = self._weight_bytes(part)
         if n_bytes > MAX_WEIGHT_BYTES:
             raise UnreadableModel(
@@ -216,7 +227,10 @@ class BatchedModel:
         return with_weights(model, stored)
 
     def save(self, part: Part, weights: Weights, path: Path) -> None:
-        """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it."""
+        """Write the ONNX file of a subgraph; weights that are too many for one file lie beside it.
+
+        Raises UnreadableModel if a weight is missing.
+        """
         if self._weight_bytes(part) <= MAX_WEIGHT_BYTES:
             path.write_bytes(self.serialise(part, weights))
             return

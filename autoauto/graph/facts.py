@@ -64,6 +64,8 @@ def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Mode
 def batch_axis(name: str, at_one: tuple[int, ...], at_two: tuple[int, ...], at_three: tuple[int, ...]) -> int | None:
     """The axis that grows with the batch, from the shapes at 1, 2 and 3 samples; None when no axis does.
 
+    Raises BadInput if one changes otherwise, or several do.
+
     >>> batch_axis("x", (12, 64), (24, 64), (36, 64))
     0
     """

@@ -27,7 +27,7 @@ _Sizes = dict[_Name, _Size]
 
 
 def check_size(model: onnx.ModelProto) -> None:
-    """Refuse, before anything is inlined, functions and bodies that would make too large a model.
+    """Raise UnreadableModel, before anything is inlined, for functions and bodies that would make too large a model.
 
     Two calls in each of 41 functions that call each other are 2**40 nodes in a file of 2.6 kB.
     """

@@ -48,7 +48,7 @@ class _Reading(NamedTuple):
 
 
 def layers_of(name: str, known: ModelFacts) -> LayerGraph:
-    """The layers of a model and the tensors between them; refuses a model in which nothing computes."""
+    """The layers of a model and the tensors between them; raises UnreadableModel where nothing computes."""
     facts, roots = known.facts, _roots(known)
     ends = {roots.get(entry.name, entry.name) for entry in known.model.graph.output}
     readings = _needed(known, roots, ends)

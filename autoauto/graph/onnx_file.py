@@ -47,7 +47,7 @@ def copy_model(model: OnnxModel) -> onnx.ModelProto:
 
 
 def parse(path: Path) -> onnx.ModelProto:
-    """Read `path` as it is; external data stay where they are."""
+    """Read `path` as it is; external data stay where they are; raises as `read_model`."""
     try:
         model = onnx.load_model_from_string(path.read_bytes())
     except OSError as error:
@@ -159,7 +159,7 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 class Weights:
-    """The values of stored tensors; the file, which has external data beside it, is read at the first request."""
+    """The values of stored tensors; the file, beside which external data lie, is read at the first request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -170,7 +170,10 @@ class Weights:
         self._checked: set[tuple[str, str]] = set()  # a check takes longer than a copy, where there is no room
 
     def serialised(self, tensor: onnx.TensorProto) -> bytes:
-        """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside."""
+        """A stored tensor of the model that `read_model` returned, or of its plain form, with its values inside.
+
+        Raises UnreadableModel if the file has changed, or lacks the values.
+        """
         if not _is_in_file(tensor):
             return self._read(tensor)
         return self._known((tensor.name, tensor.doc_string), lambda: self._read(tensor))

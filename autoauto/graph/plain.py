@@ -79,7 +79,7 @@ def _one_domain(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def check_shape(shape: Sequence[int], what: str) -> None:
-    """Refuse a tensor that no device holds, whose size would not be an exact number; `what` begins the message."""
+    """Raise UnreadableModel for a tensor whose size would not be an exact number; `what` begins the message."""
     if len(shape) > MAX_AXES:
         raise UnreadableModel(f"{what} must have at most {MAX_AXES} axes, got {len(shape):,}; is the file damaged?")
     if (n_elements := prod(map(abs, shape))) > MAX_ELEMENTS:

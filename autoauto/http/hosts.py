@@ -28,7 +28,7 @@ def is_allowed_host(header: str, names: Collection[str]) -> bool:
 
 
 def check_host(header: str, names: Collection[str], option: str) -> None:
-    """Refuse a request whose `Host` header does not name this server; `option` adds a name."""
+    """Raise BadInput for a request whose `Host` header does not name this server; `option` adds a name."""
     if not is_allowed_host(header, names):
         raise BadInput(
             f"the Host header must be an address, localhost or a name of this server, got {header!r:.80}; try {option}"

@@ -40,13 +40,16 @@ class GuardTask(NamedTuple):
     """
 
     words: tuple[str, ...]
-    environment: Mapping[str, str] = {}
+    environment: Mapping[str, str] = {}  # beside that of the machine
     files: Mapping[str, str] = {}
-    at_end: tuple[str, ...] = ()
+    at_end: tuple[str, ...] = ()  # words that run once the engine has ended
 
 
 class GuardedEngine(AbstractContextManager["GuardedEngine"]):
-    """A process that a guard runs; a context at whose end nothing of it is left."""
+    """A process that a guard runs; a context at whose end nothing of it is left.
+
+    Raises EngineFault if there is no such program, and MeasurementsFailed if the guard does not run.
+    """
 
     def __init__(self, task: GuardTask, program: Sequence[str] = HERE) -> None:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the engine
@@ -155,6 +158,9 @@ def guarded_engines(
 
     Args:
         tunnel_of: what makes the port of an engine, by its number, one of this machine; None where it is one already.
+
+    Raises:
+        EngineFault: one does not come up.
     """
     with ExitStack() as running:
         engines = [running.enter_context(GuardedEngine(*each)) for each in zip(tasks, programs, strict=True)]

@@ -33,7 +33,7 @@ class ReplicaStart(NamedTuple):
         folder: of the model on the machine; "" where it is a name on Hugging Face.
     """
 
-    command: Command
+    command: Command  # with `PORT_WORD` for the port
     machine: int
     gpus: tuple[int, ...]
     image: str
@@ -110,7 +110,7 @@ def launchers() -> Mapping[str, Callable[[str], EngineLauncher]]:
 
 
 def wait_until_ready(engines: RunningEngines, path: str, limit_s: float) -> None:
-    """Wait until all answer."""
+    """Wait until all answer; raises EngineFault if one has ended, or does not answer in time."""
     end_s = monotonic() + limit_s
     for url in engines.urls:
         while not answers(url + path):

@@ -207,7 +207,10 @@ class RunningLoad:
             self._states.append(state)
 
     def result(self, url: str, assumed: Sequence[str] = ()) -> TokenMeasurement:
-        """Compute the measurement of the load."""
+        """Compute the measurement of the load.
+
+        Raises MeasurementsFailed if requests of the warm-up failed, or all others.
+        """
         load = self._load
         failed = [answer for answer in self._answers.values() if answer.failure]
         counted = [self._answers[n] for n in sorted(self._answers) if n >= load.n_before]

@@ -139,7 +139,7 @@ class OpenAiEndpoint:
         return answer
 
     async def n_tokens_of(self, prompt: str) -> int:
-        """The number of tokens that the server counts in a prompt."""
+        """The number of tokens that the server counts in a prompt; raises MeasurementsFailed without an answer."""
         answer = await self.generate(prompt, 1, lambda _: None)
         if answer.failure:
             raise MeasurementsFailed(f"{self._url} must answer requests, got {answer.failure}")

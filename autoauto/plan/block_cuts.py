@@ -196,7 +196,9 @@ def _unlike_within(stages: Sequence[_Sums], period: FloatArray) -> tuple[IntArra
 class Cuts:
     """Cuts of the shortest period of every row of stages.
 
-    The `period`, of the slowest stage, has shape (rows, batch sizes); it is infinite where the blocks do not fit.
+    Attributes:
+        period: of the slowest stage, shape (rows, batch sizes); infinite where the blocks do not fit.
+        n_blocks: by the number of a row, the blocks of its stages, shape (stages, batch sizes).
     """
 
     period: FloatArray

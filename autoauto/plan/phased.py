@@ -419,13 +419,19 @@ def phased_by_replicas(
 
 
 def fits_at_once(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """True if one phase holds all layers. One phase is the best plan, since more phases load and store more."""
+    """True if one phase holds all layers. One phase is the best plan, since more phases load and store more.
+
+    Raises BadInput as `phased`.
+    """
     costs = prepare_phases(table, profile, cluster, options)
     return bool(costs.excess_bytes(single_candidate(table, 0, table.n_layers))[0] <= 0)
 
 
 def may_fit(table: CostTable, profile: ModelProfile, cluster: Cluster, options: PhasedOptions) -> bool:
-    """False if some layer fits no phase alone, so that no phases fit. The check is quick."""
+    """False if some layer fits no phase alone, so that no phases fit. The check is quick.
+
+    Raises BadInput as `phased`.
+    """
     return each_fits_alone(prepare_phases(table, profile, cluster, options).earliest_starts())
 
 

@@ -232,7 +232,10 @@ def _set_aside(file: Path, damaged: int | None, reason: str) -> None:
 
 
 def cache_for(storage: str | None) -> ProfileCache:
-    """The cache in the database of the trials where that is on a server, else `local_cache`."""
+    """The cache in the database of the trials where that is on a server, else `local_cache`.
+
+    Raises BadInput for no URL of a database.
+    """
     if storage is not None and backend_of(parse_url(storage)).is_server:
         return ProfileCache(storage)
     return local_cache()

@@ -35,12 +35,18 @@ def profile_record(profile: ModelProfile) -> dict[str, Any]:
 
 
 def read_profile_record(record: object, where: str) -> ModelProfile:
-    """Read what `profile_record` made, with a `PlainSession`; `where` is the start of every error."""
+    """Read what `profile_record` made, with a `PlainSession`; `where` is the start of every error.
+
+    Raises BadInput if it is none.
+    """
     return from_plain(ModelProfile, record, where, PROFILE_SCHEMA, form=_PROFILE)
 
 
 def layer_to_json(layer: LayerProfile | UnboundLayer) -> str:
-    """A layer's profile as it is cached. Its schema is part of the digest by which it is found."""
+    """A layer's profile as it is cached. Its schema is part of the digest by which it is found.
+
+    Raises BadInput for cycles or bytes that are not exact.
+    """
     try:
         return to_json(layer, form=LAYER if isinstance(layer, LayerProfile) else UNBOUND).decode()
     except BadInput as error:

@@ -107,7 +107,10 @@ def profile_in_model(
 
 
 def layer_seconds(graph: LayerGraph, nodes: Sequence[NodeTime]) -> list[float] | None:
-    """The time of every layer in its model, (n,); None where the names of the nodes say too little."""
+    """Seconds of every layer in its model, (n,); None where the names of the nodes say too little.
+
+    The `nodes` are those of the whole model, in the order in which they run.
+    """
     # Layers by their names, and by those of the tensors that they write, which are also names of nodes.
     layer_named = {layer.name: index for index, layer in enumerate(graph.layers)}
     layer_named |= {tensor.name: tensor.producer for tensor in graph.tensors if tensor.producer >= 0}

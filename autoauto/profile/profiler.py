@@ -267,7 +267,7 @@ class _Named(NamedTuple):
 
     options: CompileOptions
     any_bound: CompileOptions  # with the session that all have in common which differ in their bound alone
-    bound_bytes: float
+    bound_bytes: float  # the bound of its session
     text: str
     any_bound_text: str
 

@@ -69,7 +69,7 @@ class Device:
     memory_bytes: float
     n_tiles: int
     tile_memory_bytes: int
-    fp8: bool = False
+    fp8: bool = False  # it can multiply in fp8
     price_per_hour: float | None = None
     power_limit_w: float | None = None
 
@@ -267,7 +267,7 @@ class Cluster:
     send_links: tuple[Link, ...]
     streaming_memory: StreamingMemory | None = None
     overlapped_host_links: tuple[Link, Link] | None = None
-    topology: Topology = Topology.LINE
+    topology: Topology = Topology.LINE  # which devices exchange tensors
     machine: Machine | None = None
     reference_hz: float | None = field(default=None, repr=False)
     kinds: tuple[DeviceKind, ...] = field(default=(), repr=False)

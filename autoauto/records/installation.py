@@ -131,12 +131,12 @@ def builtin_decoders() -> dict[str, dict[str, Any]]:
 
 
 class ModelSize(NamedTuple):
-    """A built-in model, as `sizes.csv` beside the models has it: `n_kinds` layers differ, weights are in fp16."""
+    """A built-in model, as `sizes.csv` beside the models has it."""
 
     name: str
     n_layers: int
-    n_kinds: int
-    weight_bytes: int
+    n_kinds: int  # how many of the layers differ
+    weight_bytes: int  # in fp16
 
 
 def builtin_sizes() -> list[ModelSize]:

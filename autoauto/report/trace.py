@@ -31,7 +31,10 @@ def chrome_trace(timeline: Timeline, clock_hz: float | None = None) -> dict[str,
 
 
 def write_chrome_trace(timeline: Timeline, path: Path, clock_hz: float | None = None) -> None:
-    """Write what `chrome_trace` returns as JSON, an event per line, without holding all of it in memory."""
+    """Write what `chrome_trace` returns as JSON, an event per line, without holding all of it in memory.
+
+    Raises BadInput if it cannot.
+    """
     encode = json.JSONEncoder(separators=(",", ":")).encode
     head = encode(_head(timeline, clock_hz) | {"traceEvents": []})
     try:

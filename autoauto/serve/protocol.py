@@ -160,7 +160,7 @@ def read_request(
     outputs: Sequence[ServedTensor],
     max_samples: int | None = None,
 ) -> InferenceRequest:
-    """Read the body of an inference request to a model with these inputs and outputs.
+    """Read the body of an inference request to a model with these inputs and outputs; raises BadInput.
 
     Args:
         header_length: the header `Inference-Header-Content-Length`, None where there is none.

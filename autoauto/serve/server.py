@@ -154,7 +154,10 @@ class Server:
         return app
 
     async def run(self, on_ready: Callable[[], None]) -> None:
-        """Start the processes, answer requests until `stop`, and end the processes."""
+        """Start the processes, answer requests until `stop`, and end the processes.
+
+        Raises AutoautoError if these do not start, or end again and again.
+        """
         self._engine.start()
         watch = self._loop.create_task(self._watch())
         try:

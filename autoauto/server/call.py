@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The uploaded file that the path names."""
+        """The uploaded file that the path names; raises NotFound if it cannot be one."""
         digest = self.path["digest"]
         if not DIGEST.fullmatch(digest):
             raise NotFound(f"a model is named by a SHA-256 of 64 hexadecimal digits, got {digest!r:.80}")
@@ -70,7 +70,7 @@ class Call(NamedTuple):
 
     @property
     def search_id(self) -> str:
-        """The search that the path names."""
+        """The search that the path names; raises NotFound if it cannot be one."""
         search_id = self.path["search_id"]
         if not search_id.isalnum() or not search_id.isascii():  # PostgreSQL takes no null characters
             raise NotFound(f"there is no search {search_id!r:.60}; GET /v1/searches lists yours")

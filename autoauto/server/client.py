@@ -153,7 +153,7 @@ class Client:
         return self._submitted(given)
 
     def submit(self, request: SearchRequest, labels: Mapping[str, str] | None = None) -> ServerSearch:
-        """Ask for a search; its model, its cluster and others are uploaded where they are files.
+        """Ask for a search; its model, its cluster and others are uploaded where they are files; raises as `search`.
 
         Args:
             labels: what a worker must say of itself to run it.
@@ -237,7 +237,7 @@ class Client:
         return answer
 
     def printed(self, path: str) -> PrintedAnswer:
-        """The output of a command that the server runs over a search."""
+        """The output of a command that the server runs over a search; raises as `ask`."""
         content, headers = self.fetch("GET", path)
         try:
             rest = json.loads(unquote(headers[PRINTED]))
@@ -247,7 +247,10 @@ class Client:
             raise self._is_no_server() from error
 
     def fetch(self, method: str, path: str, body: Mapping[str, object] | Path | None = None) -> Fetched:
-        """The body and the headers of an answer; a request that may succeed later is repeated for a while."""
+        """The body and the headers of an answer; a request that may succeed later is repeated for a while.
+
+        Raises as `ask`.
+        """
         start_s = monotonic()
         on_wait = self.on_wait
         while True:

@@ -42,7 +42,10 @@ _COMPARISONS: dict[type[ast.AST], Callable[[float, float], bool]] = {
 
 
 class ConstraintCheck(NamedTuple):
-    """True or False for an expression, and by which share of what it compares: above 0 if it is False."""
+    """Whether an expression holds, and its margin relative to the numbers that it compares.
+
+    The `violation` is above 0 when it does not hold, else at most 0.
+    """
 
     holds: bool
     violation: float

@@ -20,20 +20,20 @@ _TIMES = ("ttft_s", "tpot_s", "itl_s", "latency_s")
 
 
 class Expected(NamedTuple):
-    """A number that was forecast, and the ends of the interval of our error, in which 80 % of measured rows lie."""
+    """A number that was forecast."""
 
     middle: float
-    low: float
+    low: float  # with `high` the interval of our error, in which 80 % of measured rows lie
     high: float
 
 
 class EngineForecast(NamedTuple):
-    """What was forecast of a configuration before anything was measured; the latency is that of a request."""
+    """What was forecast of a configuration before anything was measured."""
 
-    tokens_per_s: Expected
-    tpot_s: Expected
-    ttft_s: Expected
-    latency_s: float
+    tokens_per_s: Expected  # of answers of the whole cluster
+    tpot_s: Expected  # between two tokens of an answer
+    ttft_s: Expected  # from a request to the first token of its answer
+    latency_s: float  # from a request to the last token of its answer
 
 
 class ReplicaCommand(NamedTuple):
@@ -152,7 +152,7 @@ class EngineMeasurements:
     ratios: tuple[FittedRatio, ...] = ()
     where: str = ""
     stopped: str = ""
-    noise: float = 0.0
+    noise: float = 0.0  # the share of a throughput that is noise
     n_most: int = 0
     rules: tuple[str, ...] = ()
 

@@ -108,7 +108,11 @@ def _percentile(of: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PercentileResult:
-    """Percentiles over requests that arrive at times of their own, simulated; TPOT is the mean of each answer."""
+    """Percentiles of seconds over requests that arrive at times of their own, simulated.
+
+    TTFT is from a request to its first token, TPOT the mean between two tokens of an answer, latency from a request to
+    its last token.
+    """
 
     ttft_p50_s: float | None = _percentile("TTFT, p50")
     ttft_p90_s: float | None = _percentile("TTFT, p90")

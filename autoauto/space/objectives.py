@@ -159,7 +159,7 @@ class Objective(StrEnum):
     """The fewest devices; a constraint, or a rate of requests (`--for-rate`), says what they must do."""
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse devices without the quantity that it reads, and unlike ones where it counts them."""
+        """Raise BadInput for devices without the quantity that it reads, and unlike ones where it counts them."""
         if self is Objective.DEVICES and cluster.kinds:
             raise BadInput(
                 f"--objective {self} counts devices of one kind, {cluster.name} has several; compare every kind as a "

@@ -58,7 +58,10 @@ SESSION_KNOBS = _merged()
 
 
 def with_values(session: Session, values: Mapping[str, Any]) -> Session:
-    """A session with other values by the names of knobs; of another class if they name its runtime or its knobs."""
+    """A session with other values by the names of knobs; of another class if they name its runtime or its knobs.
+
+    Raises as `session_of`.
+    """
     changed = {**session.values, **values}
     if values.keys() <= _names(type(session)):
         return type(session)(**{name: value for name, value in changed.items() if value is not None})

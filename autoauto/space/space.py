@@ -379,7 +379,7 @@ def _rank(value: Any) -> tuple[bool, bool, float, str]:
 
 
 def check_n_configurations(grid: Grid) -> None:
-    """Refuse a space that has too many configurations."""
+    """Raise BadInput for a space that has too many configurations."""
     n_pools = min(2, len(grid["prefill_workers"]))  # two pools are searched beside one
     n_configurations = grid.n_combinations // n_pools
     if n_configurations > MAX_CONFIGURATIONS:

@@ -149,11 +149,11 @@ def _interval(values: Sequence[float | None]) -> Interval | None:
 
 
 class AutoPipelineAnswer(NamedTuple):
-    """What [auto-pipeline] would choose by the estimates, and by how much the best of our search is better by these."""
+    """The result of the search of [auto-pipeline], if all measurements equalled the estimates."""
 
     knobs: Knobs
-    samples_per_s: float
-    gain_percent: float
+    samples_per_s: float  # estimated
+    gain_percent: float  # how much better the best of our search is, estimated too
 
 
 class Alternative(NamedTuple):
@@ -228,10 +228,10 @@ class Comparison(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """How many trials of a study its answer leaves out: outside of its last space, and of other programs or edited."""
+    """How many trials of a study its answer leaves out."""
 
-    n_outside: int = 0
-    n_foreign: int = 0
+    n_outside: int = 0  # outside of the space of its last search
+    n_foreign: int = 0  # of another program, or with cells that were edited
 
 
 NOTHING_LEFT_OUT = LeftOut()

@@ -372,10 +372,10 @@ def apply_constraints(trial: Trial, constraints: Sequence[Constraint]) -> Trial:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The trials of a cell of the grid, all knobs but the batch size, by ascending size, and the best that fits."""
+    """The trials of a cell of the grid: all knobs but the batch size are equal."""
 
-    trials: tuple[Trial, ...]
-    best: Trial | None
+    trials: tuple[Trial, ...]  # by ascending batch size, at least one
+    best: Trial | None  # None when none fits
 
     @property
     def knobs(self) -> Knobs:
@@ -408,11 +408,11 @@ class ExpectedCell(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Configurations with a finished trial, those of them that were measured, and, where known, all of the space."""
+    """The progress of a search."""
 
-    n_tried: int
-    n_measured: int
-    n_configurations: int | None = None
+    n_tried: int  # configurations with a finished trial
+    n_measured: int  # those of them that were measured; the estimate ruled the others out
+    n_configurations: int | None = None  # the size of the space; None when it is not known
 
 
 class SearchActivity(StrEnum):

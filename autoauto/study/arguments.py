@@ -46,7 +46,7 @@ def check_objectives(flow: Flow, objectives: Objectives) -> None:
 
 
 def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest | None) -> None:
-    """Refuse searches whose configurations are not started on engines."""
+    """Raise BadInput for searches whose configurations are not started on engines."""
     if len(objective_tuple(objectives)) > 1:
         raise BadInput("--measure looks for the best by one objective, got several; try one of them")
     if not flow.forecasts_cells:
@@ -141,11 +141,11 @@ def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tu
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The configurations to try first, and the seconds from the start after which no further one is tried."""
+    """Where a search begins, and when it ends."""
 
-    first: tuple[Knobs, ...] = ()
-    time_budget_s: float | None = None
-    started_s: float = 0.0
+    first: tuple[Knobs, ...] = ()  # the configurations to try first
+    time_budget_s: float | None = None  # after which no further one is tried; None for as many as it takes
+    started_s: float = 0.0  # the time of `monotonic` at the start
 
     @staticmethod
     def of(space: SearchSpace, tries: Tries, time_budget_s: float | None) -> Extent:

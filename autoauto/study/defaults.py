@@ -265,7 +265,10 @@ def _replicas(
 
 
 def on_cluster(space: SearchSpace, flow: Flow) -> SearchSpace:
-    """The configurations of a space that need no more devices than the cluster of a flow has."""
+    """The configurations of a space that need no more devices than the cluster of a flow has.
+
+    Raises as `Flow.checked`.
+    """
     space = flow.checked(space)
     n_devices = len(flow.cluster)
     bound = Constraint(f"n_devices <= {n_devices}")

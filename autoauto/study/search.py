@@ -298,7 +298,7 @@ def search_study(
     make_executor: Callable[[], Executor] | None = None,
     observers: Observers = UNOBSERVED,
 ) -> SearchResult:
-    """Search the configurations of a flow, and verify the best."""
+    """Search the configurations of a flow, and verify the best; raises as `search_flow`."""
     checked_repeats(config.n_repeats)
     check_objectives(flow, config.objectives)
     objectives = config.objectives
@@ -397,7 +397,7 @@ class _Notes:
         store_alternatives(self.study, alternatives)
 
     def note_result(self, result: SearchResult, *, is_measured: bool, has_time: bool) -> None:
-        """Store what explains the result, which was verified; of measured engines the choices are stored already."""
+        """Store what explains the verified result; of measured engines the choices are stored already."""
         survey, best = self.survey, result.best
         if survey is not None and best is not None and not is_measured:
             if survey.counts_devices:

@@ -302,7 +302,10 @@ def _record(table: Struct, kind: type[Record]) -> Record:
 
 
 def cluster_toml(cluster: Cluster, source: str, comments: tuple[str, ...] = ()) -> str:
-    """The text of a file with every device and link of a cluster, by order or by kind, and the source of figures."""
+    """The text of a file with every device and link of a cluster, in pipeline order or by kind.
+
+    `source` says where its figures come from; `comments` are lines above everything else.
+    """
     assert cluster.overlapped_host_links is None
     return "\n".join(_lines(cluster, source, comments)) + "\n"
 

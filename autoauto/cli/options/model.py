@@ -119,7 +119,7 @@ def _add_options(group: argparse._ArgumentGroup, entry: NamedTarget) -> None:
 
 
 def problem_of(args: argparse.Namespace) -> Problem:
-    """The names, files and options that make a flow."""
+    """The names, files and options that make a flow; raises BadInput if they do not go together."""
     from autoauto.space.requests.problem import Problem
 
     return Problem.of(vars(args))
@@ -271,7 +271,7 @@ _READERS: dict[type, Callable[[str], tuple[Any, ...]]] = {int: integers, float: 
 
 
 def one_value(args: argparse.Namespace, name: str) -> Any:
-    """The single value of a knob; its default if none is given."""
+    """The single value of a knob; its default if none is given; raises BadInput for several."""
     value, *others = getattr(args, name) or (TABLE[name].default,)
     if others:
         raise BadInput(f"one configuration has one {name}, got several; try search")
@@ -279,7 +279,7 @@ def one_value(args: argparse.Namespace, name: str) -> Any:
 
 
 def one_switch(args: argparse.Namespace, name: str) -> bool:
-    """The value of a knob where nothing chooses it: on or off."""
+    """The value of a knob where nothing chooses it: on or off; raises BadInput for several."""
     value = one_value(args, name)
     if not isinstance(value, bool):
         raise BadInput(f"{name} is on or off here, got {value}, which a plan of stages decides; try one of them")
@@ -287,7 +287,10 @@ def one_switch(args: argparse.Namespace, name: str) -> bool:
 
 
 def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
-    """The configuration of the arguments."""
+    """The configuration of the arguments.
+
+    Raises BadInput for several, or one that the model or the cluster does not allow.
+    """
     from autoauto.evaluate.modes.training_table import default_orders
     from autoauto.space.requests.request import given_knobs
 

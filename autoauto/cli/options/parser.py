@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
         self._words: list[str] = []
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments."""
+        """Parse arguments; raises BadInput if they are wrong."""
         words = sys.argv[1:] if args is None else list(args)
         if words and words[0].startswith("--") and words[0].partition("=")[0] not in self._option_string_actions:
             raise self.unknown(words[:1])  # argparse would ask for the command that it lacks

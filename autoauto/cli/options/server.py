@@ -32,7 +32,7 @@ def add_server(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def server_of(args: argparse.Namespace) -> Client:
-    """A client of the server that a command names; it prints a line when it waits."""
+    """A client of the server that a command names; it prints a line when it waits; raises BadInput for no URL."""
     from autoauto.server.client import connect
 
     return connect(args.server, on_wait=warn)
@@ -105,7 +105,7 @@ def network(text: str) -> IPv4Network | IPv6Network:
 
 
 def user_proxy(args: argparse.Namespace) -> UserProxy | None:
-    """The proxy that names users; None without one."""
+    """The proxy that names users; None without one; raises BadInput if only one of its options is given."""
     from autoauto.server.rest.identity import UserProxy
     from autoauto.server.store.users import Role
 
@@ -117,7 +117,7 @@ def user_proxy(args: argparse.Namespace) -> UserProxy | None:
 
 
 def tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """The TLS context of the server's certificate; None without one."""
+    """The TLS context of the server's certificate; None without one; raises BadInput if a file is missing or wrong."""
     import ssl
 
     if (args.tls_cert is None) != (args.tls_key is None):

@@ -57,7 +57,7 @@ def chosen_name(storage: str, part: str | None) -> str:
 
 
 def requested_study(args: argparse.Namespace) -> Study:
-    """The study that the arguments name."""
+    """The study that the arguments name; raises BadInput if none, or several, are meant."""
     from autoauto.study.store.database import attributes_of
     from autoauto.study.store.study import load_study
 
@@ -91,7 +91,7 @@ def summary_to_report(args: argparse.Namespace, study: Study) -> StudySummary:
 
 
 def require_trials(summary: StudySummary) -> StudySummary:
-    """A study of which there is something to draw."""
+    """A study of which there is something to draw; raises BadInput if it has no finished trial."""
     if not summary.trials and not summary.failures:
         raise BadInput(
             f"a page needs a finished trial, study {summary.study_name!r} has none; the `autoauto search` that made it "
@@ -135,7 +135,10 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def executor_maker(args: argparse.Namespace, flow: Flow) -> Callable[[], Executor] | None:
-    """A function that makes the executor of the arguments; None when this process measures."""
+    """A function that makes the executor of the arguments; None when this process measures.
+
+    Raises BadInput for an unknown kind.
+    """
     if args.executor is not None:
         kind, _, address = args.executor.partition("://")
         if kind != "dask" or not address:
@@ -154,7 +157,7 @@ def executor_maker(args: argparse.Namespace, flow: Flow) -> Callable[[], Executo
 
 
 def process_executor_of(args: argparse.Namespace, flow: Flow) -> ProcessExecutor:
-    """Processes of this machine that measure, by default one."""
+    """Processes of this machine that measure, by default one; raises BadInput if several would disturb each other."""
     from autoauto.study.search import process_executor
 
     return process_executor(flow, args.workers or 1, bounds_of(args))

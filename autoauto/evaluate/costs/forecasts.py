@@ -162,7 +162,10 @@ _ELSEWHERE = b"location"
 
 
 def stored_graph(model: str, given: ModelInputs, cache: ProfileCache) -> LayerGraph:
-    """The layers of a model file as `load_graph` reads them, which takes long; those of equal bytes are read once."""
+    """The layers of a model file as `load_graph` reads them, which takes long; those of equal bytes are read once.
+
+    Raises as `load_graph`.
+    """
     path = find_model(model)
     try:
         content = path.read_bytes()

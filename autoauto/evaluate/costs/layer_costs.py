@@ -47,10 +47,10 @@ class EndBytes(NamedTuple):
 
 
 class LayersSummary(NamedTuple):
-    """A digest of what all layers cost, and the ends of a profile, which need not be read for them."""
+    """What is known of all layers without their profile."""
 
-    digest: str
-    ends: EndBytes
+    digest: str  # of what all layers cost
+    ends: EndBytes  # the bytes of the model's inputs and outputs
 
     @classmethod
     def of(cls, layers: Sequence[LayerProfile]) -> LayersSummary:

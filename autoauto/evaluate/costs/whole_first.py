@@ -209,9 +209,9 @@ MAX_SPEED_UP = 1.1
 
 
 class _Working(NamedTuple):
-    """Devices that work at the same time: the cores of each and their number, what runs on them, and at which size."""
+    """Devices that work at the same time."""
 
-    cores: tuple[int, int]
+    cores: tuple[int, int]  # of a device, and the number of devices
     session: Session
     batch_size: int
 

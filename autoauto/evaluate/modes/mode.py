@@ -192,9 +192,9 @@ class StageFlow(ABC):
         return None
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
-        """See `ModeFlow.step_bounds`."""
+        """Bounds of the forecast, known in a moment; None where there are none."""
         return None
 
     def is_bounded_by(self, knobs: Knobs, worth: float, planned: Planned) -> bool:
-        """See `ModeFlow.is_bounded_by`; by what was planned before, too."""
+        """True if the forecast gives no more than `worth` samples/s, as is known at once, or from earlier plans."""
         return False

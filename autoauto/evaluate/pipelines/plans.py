@@ -325,7 +325,7 @@ class Plans:
         return alike[start]
 
     def check_weights(self, knobs: Knobs) -> None:
-        """Refuse, on real devices, whose profile takes long, a pipeline that cannot even hold the weights."""
+        """Raise Infeasible if a pipeline cannot even hold the weights; on real devices only: profiles take long."""
         setting = self.costs.setting
         if not setting.traits.runs_plans:
             return
@@ -341,7 +341,10 @@ class Plans:
             )
 
     def _on_devices(self, knobs: Knobs, plan_on: Callable[[Devices], Plan]) -> list[Plan]:
-        """The plans of all replicas, one for every way to put them on the devices; equal pipelines are planned once."""
+        """The plans of all replicas, one for every way to put them on the devices; equal pipelines are planned once.
+
+        Raises Infeasible if there are too few devices, or a plan does not fit.
+        """
         setting = self.costs.setting
         setting.check_devices(knobs)
         cluster = setting.devices(knobs)

@@ -38,12 +38,12 @@ Sizes = tuple[int, ...]
 
 
 class StagePosition(NamedTuple):
-    """The position of a stage in its pipeline, and the kind of its GPUs as counted in the cluster."""
+    """The position of a stage in its pipeline."""
 
-    kind: int
-    is_first: bool
-    is_last: bool
-    link: Link
+    kind: int  # of its GPUs, counted over the kinds of the cluster
+    is_first: bool  # it has the embedding
+    is_last: bool  # it has norm and head
+    link: Link  # to the next stage
 
 
 class PositionCosts(NamedTuple):
@@ -239,7 +239,7 @@ class ServingCosts:
 
 
 def check_tokens(knobs: Knobs, speculation: Speculation = NO_SPECULATION) -> None:
-    """Refuse as Unsupported steps without room for the tokens of all sequences that count, and drafts in a pipeline."""
+    """Raise Unsupported if a step lacks room for the sequences that the engine counts, or a pipeline has drafts."""
     session = session_of(knobs)
     if speculation.draft_tokens and knobs.n_ipu > 1:
         raise Unsupported(

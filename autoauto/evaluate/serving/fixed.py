@@ -31,7 +31,7 @@ _SEQUENCES_LIMIT = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FixedReplicas:
-    """Like pipelines of groups of GPUs of one system; `n_beyond` clients ask beyond those answered at a time."""
+    """Like pipelines of groups of GPUs of one system."""
 
     decoder: Decoder
     serving: Serving
@@ -40,7 +40,7 @@ class FixedReplicas:
     n_replicas: int = 1
     n_max_batched_tokens: int = 8192
     arrivals: Arrivals = DEFAULT_ARRIVALS
-    n_beyond: int = 0
+    n_beyond: int = 0  # clients that ask beyond those that are answered at a time
 
     @property
     def engine(self) -> Engine:

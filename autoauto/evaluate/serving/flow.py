@@ -121,7 +121,10 @@ class ServingFlow(ModeFlow):
         return tuple(needed.tolist())
 
     def best_pools(self, values: Values, replicas: Collection[int] | None = None) -> Trial | None:
-        """The forecast of the best two pools with so many replicas, or any; None if none fits and keeps all bounds."""
+        """The forecast of the two pools with the most tokens/s; None if none fits and keeps all bounds.
+
+        Only numbers of `replicas` are tried, any by default; `values` are those of knobs that are searched.
+        """
         names = {"tpot_s", "ttft_s", "latency_s", REQUEST_LATENCY}
         bounds = [each for each in self.setting.constraints if names.issuperset(each.names)]
 
@@ -140,7 +143,7 @@ class ServingFlow(ModeFlow):
         return 1 - step_s[0] / step_s[1]
 
     def pools_text(self, single: Trial | None, pooled: Trial | None) -> str:
-        """See `compared_text`."""
+        """A line for people: which of the best of one pool and of two gives more, and why."""
         return compared_text(single, pooled, None if single is None else self.prompt_share(single.knobs))
 
     @override
@@ -338,7 +341,10 @@ def _probability(holds: Callable[[float], bool]) -> float:
 
 
 def _preference(trial: Trial) -> tuple[bool, float, float]:
-    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more."""
+    """Larger for the better of several ways: what runs, what keeps bounds or is nearer to them, what gives more.
+
+    Of ways that do not run it is larger for the one that lacks less memory, if memory is the reason.
+    """
     if not trial.runs:
         return False, 0.0, -(trial.excess_bytes or inf)
     return True, -max(trial.violation, 0.0), trial.samples_per_s

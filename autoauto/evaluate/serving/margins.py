@@ -94,7 +94,7 @@ def probability_better(log_margin: float, first: EngineChoice, second: EngineCho
 
 
 def are_tied(log_margin: float, first: EngineChoice, second: EngineChoice) -> bool:
-    """Whether their ratio, whose logarithm is `log_margin`, has too large an error to tell two configurations apart."""
+    """Whether the error of their ratio is too large to tell two configurations apart; `log_margin` is its logarithm."""
     better, other = (first, second) if log_margin >= 0 else (second, first)
     needed = MIN_PROBABILITY_OF_STAGES if better.n_stages > other.n_stages else MIN_PROBABILITY
     return probability_better(abs(log_margin), better, other) < needed

@@ -56,7 +56,10 @@ class Nodes:
         return able
 
     def groups_for(self, free: Free, kinds: tuple[str, ...]) -> tuple[int, ...] | None:
-        """Groups of a replica, on as few nodes as hold it, by the GPUs of its stages; None if there is no room."""
+        """The groups of a replica, as numbers of the cluster, on as few nodes as hold it; None if there is no room.
+
+        `kinds` has the name of the GPUs of every stage, `free` the groups that it may take.
+        """
         return self._known.of((free, kinds), lambda: self._placed(free, kinds))
 
     def _placed(self, free: Sequence[int], kinds: tuple[str, ...], first: int = 0) -> tuple[int, ...] | None:

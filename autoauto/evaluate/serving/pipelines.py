@@ -47,11 +47,11 @@ NO_LINK = Link(1e18, 0)
 
 
 class PipelineRates(NamedTuple):
-    """Rates of one pipeline by batch size, the slowest stage, and the KV cache of the fullest GPU."""
+    """The rates of one pipeline, arrays over batch sizes."""
 
     rates: Rates
-    slowest: IntArray
-    kv_cache_bytes: FloatArray
+    slowest: IntArray  # the number of the stage that takes the longest
+    kv_cache_bytes: FloatArray  # of the fullest GPU
 
 
 def pipeline_rates(
@@ -63,7 +63,7 @@ def pipeline_rates(
     n_max_batched_tokens: int,
     arrivals: Arrivals = DEFAULT_ARRIVALS,
 ) -> PipelineRates:
-    """What a pipeline gives, or one rank of its attention, with `n_blocks`, shape (stages, kinds, batch sizes)."""
+    """What a pipeline gives, or one rank of its attention; `n_blocks` has shape (stages, kinds, batch sizes)."""
     steps = [stage.steps(n) for stage, n in zip(stages, n_blocks, strict=True)]
     decode, prompt = (np.array(column) for column in zip(*steps, strict=True))
     send = np.array([stage.send_s for stage in stages])

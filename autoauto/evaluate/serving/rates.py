@@ -41,7 +41,13 @@ _BUSIEST = 0.95
 
 
 class StageSteps(NamedTuple):
-    """Seconds of every stage, shape (stages, batch sizes): a decode step, what a prompt adds, and sending on, or 0."""
+    """Seconds of every stage, shape (stages, batch sizes).
+
+    Attributes:
+        decode_s: of a decode step of b sequences.
+        prompt_s: that one prompt adds to the steps that compute it.
+        send_s: of a transfer of b hidden vectors to the next stage; 0 behind the last.
+    """
 
     decode_s: FloatArray
     prompt_s: FloatArray
@@ -49,7 +55,14 @@ class StageSteps(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """The rates of one pipeline by batch size; TTFT is the mean of all requests of clients that ask again and again."""
+    """The rates of one pipeline, arrays over batch sizes.
+
+    Attributes:
+        period_s: between two micro-batches at the end of the pipeline.
+        tpot_s: between two tokens of a sequence.
+        ttft_s: from a request to its first token, the mean of all requests of clients that ask again and again.
+        tokens_per_s: tokens of answers.
+    """
 
     period_s: FloatArray
     tpot_s: FloatArray
@@ -166,7 +179,10 @@ def end_at(share: float) -> End:
 
 
 class RatesAt(NamedTuple):
-    """What all replicas give at one end of the interval, as arrays; the last two are None without prefill workers."""
+    """What all replicas give together at one end of the interval: numbers of a `TokenResult` as arrays.
+
+    The last two are None where replicas compute prompts themselves.
+    """
 
     tokens_per_s: FloatArray
     tpot_s: FloatArray

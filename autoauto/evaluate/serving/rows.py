@@ -147,7 +147,10 @@ class Row:
         return number
 
     def count(self, name: str, missing: int | None = None) -> int:
-        """A whole number from 1, `missing` in place of an empty cell; raises BadInput if it is another text."""
+        """A whole number from 1, or `missing` where the cell is empty; raises BadInput for another text.
+
+        An empty cell is refused, too, if `missing` is None.
+        """
         text = self.text(name)
         if not text and missing is not None:
             return missing

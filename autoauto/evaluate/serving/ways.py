@@ -36,13 +36,13 @@ _MAX_PIPELINES = 4096
 
 @dataclass(frozen=True)
 class LikeReplicas:
-    """Like replicas of one way; `is_free`, shape (rows, batch sizes), tells where a pipeline has room."""
+    """Like replicas of one way."""
 
     n: int
     pipelines: EnginePipelines
-    is_free: BoolArray
-    why_no_room: str = ""
-    groups: tuple[tuple[int, ...], ...] = ()
+    is_free: BoolArray  # shape (rows, batch sizes): whether there is room for a pipeline
+    why_no_room: str = ""  # the line that says why there is none; else empty
+    groups: tuple[tuple[int, ...], ...] = ()  # of every replica, where the pipelines are of one row
 
     @cached_property
     def rows(self) -> IntArray:
@@ -104,13 +104,13 @@ class HasRates(ABC):
 
 @dataclass(frozen=True)
 class Way(HasRates):
-    """One way to put all replicas on the GPUs, of which group 0 has the number `offset` in the cluster."""
+    """One way to put all replicas on the GPUs."""
 
-    replicas: Sequence[LikeReplicas]
-    factors: Sequence[Factors]
+    replicas: Sequence[LikeReplicas]  # like ones together
+    factors: Sequence[Factors]  # by what times of every kind of GPUs are multiplied
     cluster: Cluster
     nodes: Nodes
-    offset: int = 0
+    offset: int = 0  # the number in the cluster of group 0 of this way
 
     @cached_property
     def fits(self) -> BoolArray:
@@ -158,7 +158,10 @@ class Way(HasRates):
 
 
 class ReplicaWays:
-    """The ways of a setting, with pipelines made once, and those on each kind of GPUs alone if there are several."""
+    """The ways of the configurations of a setting; pipelines are made once.
+
+    The `costs` are on all GPUs; `parts` are the ways on the GPUs of every kind alone, none where all are alike.
+    """
 
     def __init__(self, costs: ServingCosts, parts: Sequence[ReplicaWays] = ()) -> None:
         self.costs, self.parts = costs, parts

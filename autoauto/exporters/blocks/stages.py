@@ -20,7 +20,7 @@ StageBlocks = tuple[Block, ...]
 
 
 def blocks_of_stages(deployment: Deployment, to: str) -> tuple[StageBlocks, ...]:
-    """The blocks of every stage in order, at least one each; refuses a plan that the format `to` cannot express."""
+    """The blocks of every stage in order, at least one each; raises BadInput if `to` cannot express the plan."""
     plan, graph = deployment.one_plan(), deployment.graph
     if not graph.blocks:
         raise BadInput(
@@ -70,14 +70,17 @@ def check_counts(deployment: Deployment, counts: list[int]) -> Check:
 
 
 def require_order(deployment: Deployment, runtime: str, orders: Collection[Order]) -> None:
-    """Refuse a plan that trains in an order which a runtime does not have."""
+    """Raise BadInput for a plan that trains in an order which a runtime does not have."""
     order = deployment.knobs.mode.order
     if deployment.knobs.training and order not in orders:
         raise BadInput(f"{runtime} trains in the order {' or '.join(orders)}, got {order}; try --schedule 1f1b")
 
 
 def require_one_list(deployment: Deployment, to: str, *, first_stage: bool) -> None:
-    """Refuse several towers where a runtime counts other blocks than the plan; `first_stage` has all of an encoder."""
+    """Raise BadInput for a model of several towers where a runtime would count other blocks than the plan does.
+
+    With `first_stage` the runtime has in its first stage an encoder that only the first decoder layer reads.
+    """
     for tower in towers_beside(deployment.graph):
         if not first_stage or not tower.is_before or tower.reaches_far:
             raise BadInput(
@@ -87,7 +90,10 @@ def require_one_list(deployment: Deployment, to: str, *, first_stage: bool) -> N
 
 
 def check_devices(deployment: Deployment, n_devices: int, n_micro_batches: int, n_chunks: int = 1) -> Check:
-    """Whether every device has the stages of the plan and, in training, runs their actions in the order of the plan."""
+    """Whether every device has the stages of the plan and, in training, runs their actions in the order of the plan.
+
+    The numbers are those of the files; several chunks are interleaved, one is in 1F1B.
+    """
     stages = f"{n_devices} devices with {n_chunks} {'stages' if n_chunks > 1 else 'stage'} each"
     if not deployment.knobs.training:
         devices = [stage.device for stage in deployment.plan.stages]

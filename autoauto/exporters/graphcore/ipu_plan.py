@@ -23,9 +23,9 @@ MIN_IO_TILES = 32
 
 
 def ipu_plan(deployment: Deployment, runtime: str) -> Plan:
-    """The plan, if `runtime` can run it: one stage an IPU, the same for all replicas, trained in PopART's order.
+    """The plan, one stage an IPU, the same for all replicas, trained in PopART's order.
 
-    In training the last stage may also be on the first IPU.
+    In training the last stage may also be on the first IPU. Raises BadInput if `runtime` cannot run the plan.
     """
     plan, knobs = deployment.one_plan(), deployment.knobs
     if deployment.cluster.target != "ipu":
@@ -55,7 +55,10 @@ def proportions(deployment: Deployment) -> tuple[float, ...]:
 
 
 def io_tiles(deployment: Deployment, runtime: str, most: int = MAX_IO_TILES) -> int:
-    """The tiles of every device that exchange with the host while the others compute; 0 where none do."""
+    """The tiles of every device that exchange with the host while the others compute; 0 where none do.
+
+    Raises BadInput for a number that `runtime` does not take.
+    """
     n: int = flat_value(deployment.knobs, "io_tiles")
     if n and not (MIN_IO_TILES <= n <= most and n % 2 == 0):
         raise BadInput(f"{runtime} takes an even number of io tiles from {MIN_IO_TILES} to {most}, got {n}")
@@ -92,7 +95,7 @@ def compiles(path: Path) -> Check:
 
 
 def constant(path: Path, name: str) -> Any:
-    """The literal that a program assigns to a name."""
+    """The literal that a program assigns to a name; raises StopIteration if it assigns none."""
     assigned = (each for each in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(each, ast.Assign))
     value = next(each.value for each in assigned if ast.unparse(each.targets[0]) == name)
     return ast.literal_eval(value)

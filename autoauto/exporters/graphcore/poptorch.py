@@ -101,7 +101,10 @@ def prefixes(path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 
 
 def first_module(names: Sequence[str], layers: LayerRange) -> str:
-    """The outermost module that begins with the first of `layers` and has no operator outside of them."""
+    """The outermost module that begins with the first of `layers` and has no operator outside of them.
+
+    Raises BadInput if there is none.
+    """
     paths = module_paths(names)
     start = names[layers.start]
     for module in prefixes(paths[layers.start]):

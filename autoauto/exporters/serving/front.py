@@ -25,10 +25,10 @@ FRONT_SCRIPT = f"{FRONT}.sh"
 
 
 class PodSet(NamedTuple):
-    """Processes that are alike: the name of all together, one of them, and how many there are."""
+    """Processes that are alike."""
 
-    name: str
-    process: ServedProcess
+    name: str  # of all together
+    process: ServedProcess  # one of them
     n_pods: int
 
 
@@ -90,7 +90,7 @@ def _pool_of(process: ServedProcess) -> PoolPart:
 
 
 def front_service(every: Sequence[ServedProcess], engine: Engine, folder: str) -> dict[str, Any]:
-    """The service of Docker Compose by its name, its files in `folder`; none where there are no two pools."""
+    """The service of Docker Compose by its name; none without two pools; its container has files in `folder`."""
     if not has_front(every):
         return {}
     command = front_command(every, engine)

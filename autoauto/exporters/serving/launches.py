@@ -24,11 +24,11 @@ _TRANSFER_PORT, _TRANSFER_PORTS = 5600, 100
 
 
 class ServedProcess(NamedTuple):
-    """A process of an engine: a replica, or its part on one of its machines; its command is made of `launch`."""
+    """A process of an engine: a replica, or its part on one of its machines."""
 
     replica: ServedReplica
     part: NodeGpus
-    launch: Launch
+    launch: Launch  # of which its command is made
 
     @property
     def name(self) -> str:

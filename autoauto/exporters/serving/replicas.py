@@ -39,7 +39,10 @@ class ServedReplica(NamedTuple):
 
 
 def served_replicas(deployment: Deployment, engine: Engine) -> tuple[ServedReplica, ...]:
-    """All replicas, in the order of their first devices, and servers that compute their prompts behind them."""
+    """All replicas, in the order of their first devices, and servers that compute their prompts behind them.
+
+    Raises BadInput if an engine cannot span machines.
+    """
     session = gpu_session(deployment)
     groups = groups_of(deployment.cluster, session.group_size)
     replicas = []

@@ -30,7 +30,7 @@ def routed_ports(every: Sequence[ServedProcess]) -> tuple[int, ...]:
 
 
 def nginx_configuration(ports: Sequence[int], port: int = ROUTER_PORT) -> str:
-    """The configuration of nginx in the foreground, for any user, that has replicas on `ports` of this machine."""
+    """The configuration of nginx in the foreground, for any user, on `port`; replicas have `ports` of this machine."""
     servers = "".join(f"    server 127.0.0.1:{each};\n" for each in ports)
     folders = "".join(f"  {name}_temp_path /tmp/nginx-{port}-{name};\n" for name in _TEMPORARY)
     return (

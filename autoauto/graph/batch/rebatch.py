@@ -47,7 +47,7 @@ class PlainModel:
     """A plain model that has any batch size; the last `N_TRACED` that were asked for stay in memory.
 
     All lengths but those of open batch axes are fixed. `only_branches` stand in place of an If whose other branch does
-    not fit the lengths.
+    not fit the lengths. In `batch` are the axes along which samples lie in its inputs.
     """
 
     def __init__(
@@ -95,6 +95,7 @@ def rebatch(model: onnx.ModelProto, batch_size: int) -> onnx.ModelProto:
 
     Raises:
         BadInput: the file fixes the batch and mixes samples, or an operator is not known to keep them apart.
+        UnreadableModel: the model cannot be read.
     """
     if batch_size < 1:
         raise BadInput(f"batch_size must be at least 1, got {batch_size}")
@@ -108,7 +109,11 @@ def resolve_batch(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Pl
     """Bring a model to plain form, give open axes their lengths, and find its batch.
 
     Of several ways to read the inputs it is the first in which other batch sizes are possible. Open inputs of a file
-    that is fixed behind them count as fixed. Raises `BadInput` if an axis besides the batch stays open.
+    that is fixed behind them count as fixed.
+
+    Raises:
+        BadInput: an axis besides the batch stays open.
+        UnreadableModel: the model cannot be read.
     """
     proto = flatten(model)
     try:

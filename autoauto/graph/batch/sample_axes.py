@@ -70,7 +70,7 @@ class NodeStep:
         return next(value.shape for value in self.written if value is not None)
 
     def only(self, index: int = 0) -> SampleAxis:
-        """Where the samples lie in input `index`; refuses a node of which not this input alone holds samples."""
+        """Where the samples lie in input `index`; raises BadInput unless this input alone holds samples."""
         if [position for position, samples in enumerate(self.sample_axes) if samples] != [index]:
             raise self.refuse("reads the samples as an operand that all samples must share")
         samples = self.sample_axes[index]
@@ -113,6 +113,8 @@ class NodeStep:
         Elements keep their order, so samples stay `distance` elements apart. An axis can hold them when that distance
         is a whole number of its positions, and its length a multiple of all samples. Of several such axes, an axis of
         samples alone is preferred (the old one before others), then any but the last, which holds features.
+
+        Raises BadInput where no axis can hold them.
         """
         shape = self.output_shape
         distance = samples.inner * prod(self.shape()[samples.axis + 1 :])

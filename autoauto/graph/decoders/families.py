@@ -132,7 +132,7 @@ _FORMS = {
 
 
 def architecture_of(name: str, config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
-    """The class of a decoder; one that is not modelled is refused with what is missing, or which is near."""
+    """The class of a decoder; raises UnreadableModel for one that is not modelled."""
     listed = config.get("architectures")
     architecture = listed[0] if isinstance(listed, list) and listed else None
     if isinstance(architecture, str) and architecture in FAMILIES:

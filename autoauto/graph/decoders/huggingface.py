@@ -52,7 +52,10 @@ def bundled_names() -> tuple[str, ...]:
 
 
 def decoder_of(name_or_path: str | Path) -> Decoder:
-    """Read a folder with a `config.json`, such a file, or the config of a bundled name."""
+    """Read a folder with a `config.json`, such a file, or the config of a bundled name.
+
+    Raises UnreadableModel if there is none, or it is not modelled.
+    """
     given = Path(name_or_path)
     if given.is_dir():
         return _decoder(given.resolve().name, _read(given / CONFIG_FILE), _quantisation(given / QUANTISATION_FILE))

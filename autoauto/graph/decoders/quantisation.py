@@ -38,15 +38,18 @@ _WHOLE_ROW = -1
 
 
 class StoredFormats(NamedTuple):
-    """How matrices of blocks are stored: the format of most, the blocks with the parts that differ, and notes."""
+    """How matrices of blocks are stored."""
 
-    main: PartFormat
-    blocks: tuple[BlockKind, ...]
-    notes: tuple[str, ...] = ()
+    main: PartFormat  # the format of most of those that are quantised
+    blocks: tuple[BlockKind, ...]  # the blocks, with the parts that have another one
+    notes: tuple[str, ...] = ()  # what was assumed, a sentence each
 
 
 def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
-    """Read a `quantization_config`, or the content of NVIDIA's file beside a config."""
+    """Read a `quantization_config`, or the content of NVIDIA's file beside a config.
+
+    Raises UnreadableModel if a format is not modelled, or a part has several formats.
+    """
     rules = _rules(decoder, entry)
     kinds = [decoder.block_kinds[number] for number in decoder.block_order]
     formats = [_of_block(decoder, layer, kind, rules) for layer, kind in enumerate(kinds)]

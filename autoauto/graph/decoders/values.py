@@ -34,7 +34,10 @@ class Values(NamedTuple):
         return self.defaults.get(key)
 
     def count(self, key: str, otherwise: int | None = None, most: int = 2**31) -> int:
-        """A positive number; `otherwise` where it is null, or missing and without a default."""
+        """A positive number; `otherwise` where it is null, or missing and without a default.
+
+        Raises UnreadableModel for anything else.
+        """
         value = self.value(key)
         if value is None:
             value = otherwise
@@ -52,7 +55,7 @@ class Values(NamedTuple):
         return bool(value)
 
     def optional_count(self, key: str) -> int | None:
-        """A positive number; None where it is null, 0 or missing."""
+        """A positive number; None where it is null, 0 or missing; raises UnreadableModel for anything else."""
         return self.count(key) if self.config.get(key) else None
 
     def assumed(self) -> tuple[str, ...]:
@@ -75,7 +78,10 @@ class Values(NamedTuple):
         return None
 
     def per_block(self, key: str, n_layers: int) -> Sequence[Any] | None:
-        """A list with an entry a block; None where the config has none."""
+        """A list with an entry a block; None where the config has none.
+
+        Raises UnreadableModel for another number of entries.
+        """
         listed = self.config.get(key)
         if not isinstance(listed, list):
             return None

@@ -18,8 +18,8 @@ class Input(NamedTuple):
     """An input with its axes: lengths that the file fixes, or names of open axes."""
 
     name: str
-    dims: tuple[Dim, ...]
-    batch_axis: int | None = None
+    dims: tuple[Dim, ...]  # lengths, and names of open axes
+    batch_axis: int | None = None  # None where it has none
     is_given: bool = False  # whether the user said which axis is the batch
     first_is_given: bool = False  # whether the user gave the length of the first axis
 

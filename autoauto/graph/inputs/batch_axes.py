@@ -107,7 +107,7 @@ def batch_names(inputs: Sequence[Input], firsts: Collection[str]) -> list[str]:
 
 
 def check_batch_is_open(inputs: Sequence[Input], firsts: Collection[str], given: ModelInputs) -> None:
-    """Refuse a length for the batch axis, unless all of several names that say nothing of a batch have one."""
+    """Raise BadInput for a length of the batch axis, unless all of several names that say nothing of it have one."""
     axes, lengths = dict(given.batch_axes), dict(given.shapes)
     likely: list[Input] = []
     for each in inputs:

@@ -21,7 +21,7 @@ class Value(NamedTuple):
     shape: tuple[int, ...]
     data: Array | None  # its elements, where they are constant and few
     constant: bool  # whether the elements depend on no input of the model
-    data_dependent: bool = False
+    data_dependent: bool = False  # lengths depend on data
 
 
 def is_float(dtype: int) -> bool:

@@ -18,7 +18,7 @@ def is_of(content: Mapping[str, Any]) -> bool:
 
 
 def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
-    """The load of a file."""
+    """The load of a file; raises BadInput if it has no lengths, or a field is no number."""
     fields = Fields(content, where)
 
     def time_s(name: str) -> float | None:

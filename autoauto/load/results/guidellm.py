@@ -19,7 +19,7 @@ def is_of(content: Mapping[str, Any]) -> bool:
 
 
 def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
-    """The loads of a file."""
+    """The loads of a file; raises BadInput if one has no lengths, or a field is no number."""
     return list(_loads(content["benchmarks"], where))
 
 

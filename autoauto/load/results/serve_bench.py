@@ -16,7 +16,7 @@ def is_of(content: Mapping[str, Any]) -> bool:
 
 
 def read(content: Mapping[str, Any], where: str) -> list[LoadFigures]:
-    """The load of a file."""
+    """The load of a file; raises BadInput if it has no lengths, or a field is no number."""
     fields = Fields(content, where)
     n_answered = fields.length("answers", "completed")
     statistic = "mean" if fields.number("mean_ttft_ms") or not fields.number("median_ttft_ms") else "median"

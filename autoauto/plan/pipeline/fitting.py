@@ -61,7 +61,7 @@ class SharedUses:
 
     blocks: IntArray
     previous: IntArray
-    n_bytes: IntArray
+    n_bytes: IntArray  # of the key
 
     @staticmethod
     def of(keys: Sequence[Sequence[int]], n_bytes: Sequence[int]) -> SharedUses:

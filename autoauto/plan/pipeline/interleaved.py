@@ -159,7 +159,7 @@ class _ChunkSearch:
 
     table: CostTable
     problem: CutProblem
-    n_devices: int
+    n_devices: int  # each with several of the table's rows
     min_compute_cycles: int
     min_rest_transfer_cycles: list[list[int]]
     loads: dict[tuple[int, ...], _Load] = field(default_factory=dict)

@@ -73,7 +73,7 @@ class CutProblem:
     fitting: list[Fitting]
     speeds: tuple[Fraction, ...]
     clocks: list[Clock] = field(compare=False)
-    period: Period
+    period: Period  # what the devices do at the same time
     start_loads: list[list[int]]
     stop_loads: list[list[int]]
     load_scales: list[int]

@@ -26,10 +26,10 @@ MAX_CHOSEN = 4  # stages of a device all of whose subsets are tried; of more onl
 
 
 class Choice(NamedTuple):
-    """The stages of a plan that recompute; `is_certain` if no other choice could make the step shorter."""
+    """The stages of a plan that recompute."""
 
-    recomputes: tuple[bool, ...]
-    is_certain: bool
+    recomputes: tuple[bool, ...]  # for every stage whether it does
+    is_certain: bool  # no other choice could make the step shorter
 
 
 @dataclass(frozen=True)

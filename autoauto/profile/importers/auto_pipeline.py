@@ -74,7 +74,10 @@ class _AutoPipelineConfiguration(Struct, rename="camel"):
 
 
 def read_profile(path: Path) -> ModelProfile:
-    """Read a profile from a JSON file, a ModelInfo or our own form, which has a schema number."""
+    """Read a profile from a JSON file, a ModelInfo or our own form, which has a schema number.
+
+    Raises BadInput if it is neither.
+    """
     info = read_json(path)
     read = read_profile_record if isinstance(info, dict) and "schema" in info else profile_from_auto_pipeline
     return read(info, str(path))
@@ -85,6 +88,8 @@ def profile_from_auto_pipeline(info: object, where: str = "ModelInfo") -> ModelP
 
     Missing backward cycles and activations are 0, as for inference. Without `layerType` every name is a kind. `where`
     is the start of every error.
+
+    Raises BadInput if a field is missing, of the wrong length or not a number from 0.
     """
     model = from_plain(_ModelInfo, info, where)
     names = list(map(str, model.layer_name))
@@ -106,7 +111,10 @@ def profile_from_auto_pipeline(info: object, where: str = "ModelInfo") -> ModelP
 
 
 def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> Cluster:
-    """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs."""
+    """Turn an IPUClusterInfo, with its clock in Hz and its memory in MiB, into a cluster of Mk2-like IPUs.
+
+    Raises BadInput for a field that is missing or not a positive number.
+    """
     cluster = from_plain(_IpuClusterInfo, info, where)
     # Rounded only after the planning proportion [auto-pipeline]; whole numbers are integers, as in its files.
     memory_bytes: float = cluster.memory * MIB
@@ -128,7 +136,10 @@ def cluster_from_auto_pipeline(info: object, where: str = "IPUClusterInfo") -> C
 
 
 def planning_proportion_from_auto_pipeline(configuration: object, where: str = "AutoPipelineConfiguration") -> float:
-    """Read `memoryProportion` of an AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here."""
+    """Read `memoryProportion` of an AutoPipelineConfiguration; `usePoplarEstimation` has no counterpart here.
+
+    Raises BadInput if it is missing or not a positive number.
+    """
     return from_plain(_AutoPipelineConfiguration, configuration, where).memory_proportion
 
 

@@ -49,7 +49,10 @@ Line = tuple[int, list[str]]
 
 
 def read_layer_table(path: Path, details: Path | None = None, batch_size: int | None = None) -> RecordedProfile:
-    """The layers of a table, which may have a column of batch sizes; else they are of `batch_size`, by default 1."""
+    """The layers of a table, which may have a column of batch sizes; else they are of `batch_size`, by default 1.
+
+    Raises BadInput that names the line.
+    """
     if details is not None:
         raise BadInput(f"a CSV table has all of its layers, got --profile-details {details} too; leave it out")
     columns, lines = _rows(path)

@@ -60,7 +60,7 @@ class _OrtNode(Struct):
 
 
 class NodeRecord(NamedTuple):
-    """A node that ONNX Runtime ran; a product whose weights are `packed` lacks their bytes."""
+    """A node that ONNX Runtime ran."""
 
     name: str  # by which the optimised model has it
     op: str
@@ -71,7 +71,7 @@ class NodeRecord(NamedTuple):
     output_bytes: int
     temporary_bytes: int  # what it allocates for itself; 0 where this was not recorded
     output_shape: tuple[int, ...] | None  # of its first output; None where there is none
-    packed: bool = False
+    packed: bool = False  # a product whose weights ONNX Runtime packed, so that the profile lacks their bytes
 
 
 class NodeRecords(NamedTuple):

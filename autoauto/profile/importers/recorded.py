@@ -191,7 +191,7 @@ def with_boundaries(layers: Sequence[RecordedLayer], boundary_bytes: Sequence[fl
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file, which messages call `what`."""
+    """The text of a file, which messages call `what`; raises BadInput if it cannot be read, or is no UTF-8."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -201,7 +201,7 @@ def read_text(path: Path, what: str) -> str:
 
 
 def number_in(given: str | float, where: str, most: float = MAX_NUMBER) -> float:
-    """A number of a file, from 0 to `most`; `where` is the start of the error.
+    """A number of a file, from 0 to `most`; `where` is the start of the error; raises BadInput if it is none.
 
     >>> number_in("1.5", "file, line 2: forward_s")
     1.5
@@ -342,6 +342,8 @@ class ProfileTarget:
 
         Where all devices are alike there is one profile. Unlike devices are `Cluster.kinds` and have a profile each, or
         a speed by which the times of the one profile are divided: 1 where another kind has one.
+
+        Raises BadInput if nothing says how fast some devices run the layers.
         """
         names = tuple(dict.fromkeys(device.name for device in cluster.devices))
         if wrong := [kind for kind in self.of_kinds if kind not in names]:
@@ -432,7 +434,10 @@ class ProfileTarget:
         return kind, device.clock_hz, options.batch_size, options.training
 
     def profile(self, graph: LayerGraph, device: Device, options: CompileOptions) -> ModelProfile:
-        """The profile at the batch size of `options`, in cycles of `device`."""
+        """The profile at the batch size of `options`, in cycles of `device`.
+
+        Raises BadInput for a batch size outside those that were recorded, or training without a backward pass.
+        """
         if options.training and not self.recorded.trains:
             raise BadInput(f"{self.recorded.name} has no times of a backward pass, got --mode training; leave it out")
         if self.of_kinds:
@@ -450,7 +455,10 @@ class ProfileTarget:
         )
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
-        """The sum of the layers; each needs its temporary memory and what the range has stashed before it."""
+        """The sum of the layers; each needs its temporary memory and what the range has stashed before it.
+
+        Raises as `profile`.
+        """
         profile = self.profile(graph, device, options)
         names, part = profile.names[slice(*layers)], profile.layers[slice(*layers)]
         steps: list[ProgramStep] = []

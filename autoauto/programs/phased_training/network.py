@@ -115,7 +115,7 @@ class Network:
     n_inputs: int = 64
     n_classes: int = 10
     learning_rate: float = 1e-3
-    seed: int = 0
+    seed: int = 0  # of the initial weights
 
     @property
     def layers(self) -> tuple[tuple[str, int, int, int], ...]:

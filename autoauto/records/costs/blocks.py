@@ -278,7 +278,7 @@ class Dense(NamedTuple):
     """A feed-forward layer with `intermediate_size` elements between its matrices."""
 
     intermediate_size: int
-    is_gated: bool = True
+    is_gated: bool = True  # it has a matrix of gates
 
     def weights(self, hidden_size: int, n_gpus: int) -> Weights:
         """Weights on one GPU: of the gate and up projections, and of the down projection."""
@@ -300,6 +300,7 @@ class Experts(NamedTuple):
         n_chosen: that a token goes through.
         intermediate_size: of one expert.
         shared_size: of the experts, or of the layer, through which every token goes besides; 0 where there is none.
+        is_gated: whether experts have a matrix of gates.
         inner_size: elements of the vector that experts take and give, where it is not the hidden one.
     """
 

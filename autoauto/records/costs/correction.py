@@ -68,7 +68,7 @@ class RangeExample(NamedTuple):
     """
 
     whole: WholeRange
-    batch_size: int
+    batch_size: int  # samples of the micro-batch
     forward_cycles: Mapping[str, int]
     backward_cycles: Mapping[str, int]
     memory_bytes: Mapping[str, int]

@@ -154,7 +154,7 @@ class CostTable:
     send_cycles: IntArray
     cut_allowed: BoolArray
     speeds: tuple[Fraction, ...]
-    period: Period = Period.BARRIER
+    period: Period = Period.BARRIER  # what the devices do at the same time, hence what a plan costs
     host_cycles: int = 0
     exchange: Exchange | None = None
     of_devices: tuple[CostTable, ...] = ()

@@ -44,6 +44,7 @@ class Checkpoint(NamedTuple):
         group_size: neighbouring weights of a row that have one scale; None where a row has one, or none.
         unlike: the parts of every block that have another format than `weights`.
         notes: what was assumed of its config, a sentence each.
+        drafts: whether it has layers that predict several tokens (MTP).
     """
 
     weights: WeightFormat = WeightFormat.BF16
@@ -70,6 +71,7 @@ class Decoder:
         architecture: as Hugging Face names its class, for example "Qwen3ForCausalLM".
         hidden_size: elements of the vector between blocks.
         n_layers: blocks.
+        n_kv_heads: of keys and values.
         intermediate_size: of the feed-forward layer of a dense block.
         vocabulary_size: number of tokens in the vocabulary, the rows of embedding and head.
         is_tied: whether embedding and head are one matrix.
@@ -254,9 +256,9 @@ class Workload(NamedTuple):
     The prefix cache has the keys and values of `cached_share` of the tokens of a prompt, below 1.
     """
 
-    input_tokens: int
-    output_tokens: int
-    speculation: Speculation = NO_SPECULATION
+    input_tokens: int  # of a prompt
+    output_tokens: int  # of an answer
+    speculation: Speculation = NO_SPECULATION  # how answers are drafted
     cached_share: float = 0.0
 
     @property

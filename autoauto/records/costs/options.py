@@ -173,7 +173,7 @@ class Session(HasKnobs, ABC):
         return sessions[0]
 
     def check_devices(self, n_devices: int, *, in_phases: bool) -> None:
-        """Refuse with Mismatch a number of devices of a pipeline, or a way to use them, that it does not support."""
+        """Raise Mismatch for a number of devices of a pipeline, or a way to use them, that it does not support."""
 
     def bound_bytes(self, device: Device) -> float:
         """Bytes that temporaries may take on one tile, if that is all in which it differs from `common`."""
@@ -210,9 +210,9 @@ class SessionOptions(NamedTuple):
 
 
 class DeviceSession(NamedTuple):
-    """A device of this machine, named as --device has it, "cpu:4" or "cuda:0", and how a session on it computes."""
+    """A device of this machine, and how a session on it computes."""
 
-    name: str
+    name: str  # as --device has it, "cpu:4" or "cuda:0"
     session: SessionOptions
 
 
@@ -227,7 +227,7 @@ class CompileOptions:
 
     batch_size: int
     precision: Precision
-    training: bool = False
+    training: bool = False  # there is a backward pass
     session: Session = PlainSession()
 
     @property

@@ -47,11 +47,11 @@ class RateLine(NamedTuple):
 
 
 class RateCurves(NamedTuple):
-    """Times of requests over the rate: a line a number of replicas, ascending; the last has all."""
+    """Times of requests over the rate, of a configuration with fewer and fewer of its replicas."""
 
-    lines: tuple[RateLine, ...]
+    lines: tuple[RateLine, ...]  # one a number of replicas, ascending; the last has all
     bounds: tuple[RateBound, ...] = ()
-    knobs: Mapping[str, object] = {}
+    knobs: Mapping[str, object] = {}  # of the configuration, by their names
 
     @property
     def text(self) -> str:

@@ -55,7 +55,7 @@ def stored_form(
 def table_form(record: type, **kinds: Any) -> type[msgspec.Struct]:
     """A struct for a table that people write, with the fields of a dataclass; those with defaults may be left out.
 
-    Its texts are not empty and its numbers above 0; `kinds` are types of fields that have other bounds.
+    Texts are not empty and numbers above 0; `kinds` are types of fields that have other bounds.
     """
     hints = get_type_hints(record)
     fields: list[Any] = []

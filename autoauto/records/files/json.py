@@ -90,7 +90,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(plain: object, path: Path) -> None:
-    """Write objects, lists, texts and numbers as a JSON file with one value a line; raises BadInput."""
+    """Write objects, lists, texts and numbers as a JSON file with one value a line; raises BadInput if it cannot."""
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(plain), indent=1) + b"\n")
     except OSError as error:

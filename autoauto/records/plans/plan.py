@@ -95,7 +95,7 @@ class Plan(Displayed):
     part_name: ClassVar[str] = "stage"
     cost_name: ClassVar[str] = "period"
     stages: tuple[Stage, ...]
-    period: Period = Period.BARRIER
+    period: Period = Period.BARRIER  # what the devices do at the same time
     host_cycles: int = 0
     shared_cycles: int = 0
     placement: tuple[tuple[MachineDevice, ...], ...] = ()
@@ -344,9 +344,9 @@ class BoundedPlan:
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Pipelines of equal length side by side, each on devices of its own; they differ where devices or links do."""
+    """Pipelines of equal length side by side, each on devices of its own."""
 
-    plans: tuple[Plan, ...]
+    plans: tuple[Plan, ...]  # one a replica; they differ where devices or links do
 
     def __post_init__(self) -> None:
         assert self.plans

@@ -67,7 +67,7 @@ class Timeline(Displayed):
     exchanges: tuple[IntArray, ...]
     stop_tick: int
     ticks_per_cycle: int = 1
-    origin: Origin = Origin.SIMULATED
+    origin: Origin = Origin.SIMULATED  # simulated, or measured where devices ran it
     step_end: StepEnd | None = None
 
     def cycles(self, ticks: int) -> float:
@@ -291,7 +291,10 @@ class Races(Runner, Protocol):
         replicas: int,
         best: RunEnds | None,
     ) -> Run:
-        """As `run`, but once the interval of its throughput lies wholly below that of the best so far it may end."""
+        """As `run`, but once the interval of its throughput lies wholly below that of the best so far it may end.
+
+        Raises as `run`.
+        """
 
 
 @runtime_checkable

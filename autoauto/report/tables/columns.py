@@ -66,7 +66,7 @@ def _words(names: Collection[str], subject: Trial | Cell) -> Value:
 def objective_columns(
     objectives: Objectives, configurations: Collection[Knobs], besides: Collection[str] = ("samples_per_s", "latency_s")
 ) -> Iterator[RowColumn[Trial]]:
-    """A column for every objective whose number is not shown anyway (`besides`), headed by its unit."""
+    """A column for every objective, headed by its unit; those whose number is in `besides`, shown anyway, have none."""
 
     def value_at(index: int, trial: Trial) -> Value:
         return value_text(shown_values(objectives, trial)[index])

@@ -39,12 +39,12 @@ class ComparedSearch(NamedTuple):
 
 
 class ComparedRow(NamedTuple):
-    """One property of both searches, and how much more the second is, of the first, where it is a number."""
+    """One property of both searches."""
 
     what: str
-    first: str | None
-    second: str | None
-    difference_percent: float | None = None
+    first: str | None  # a text; None where a search has none
+    second: str | None  # likewise
+    difference_percent: float | None = None  # how much more the second is, of the first; None for what is no number
 
 
 def compared_rows(first: ComparedSearch, second: ComparedSearch) -> dict[str, list[ComparedRow]]:

@@ -23,7 +23,7 @@ from autoauto.schedule.orders.spec import OrderSpec
 
 
 def one_f_one_b(n_devices: int, n_micro_batches: int) -> Schedule:
-    """Stage s warms up with p - s - 1 forwards, then both take turns, then come the last backwards."""
+    """Stage s warms up with p - s - 1 forwards, then both take turns, then come the last backwards [pipeline-notes]."""
     codes = Codes(n_devices, n_micro_batches)
     micro_batches = np.arange(n_micro_batches)
     programs = tuple(

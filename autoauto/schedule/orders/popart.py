@@ -87,7 +87,10 @@ def popart(n_devices: int, n_micro_batches: int, *, training: bool) -> Schedule:
 
 
 def in_cycles(order: Order, devices: tuple[int, ...], n_micro_batches: int, *, training: bool) -> Schedule:
-    """`popart` with the stages on these devices; a device runs the pipeline stages of a cycle in turn."""
+    """`popart` with the stages on these devices; a device runs the pipeline stages of a cycle in turn.
+
+    Raises BadInput as `popart`.
+    """
     n_stages = len(devices)
     fill, main, _ = popart_phases(n_stages, n_micro_batches, training=training)
     if main < 1:

@@ -24,7 +24,7 @@ def zero_bubble(times: StageTimes, n_micro_batches: int, max_in_flight: int | No
     holds up to p activations, no more than 1F1B; ZB2P up to 2p, where equal stages have no bubble but the skew of their
     starts [zero-bubble].
 
-    Arguments are as of `v_shape`.
+    Arguments and errors are as of `v_shape`.
     """
     # Imported when needed: the search takes time to load, and most programs never use it.
     from autoauto.schedule.zero_bubble.problem import ZeroBubbleProblem

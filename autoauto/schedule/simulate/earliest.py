@@ -82,7 +82,7 @@ class _Row(NamedTuple):
     onward: int
     receiver: int
     link: list[int]
-    link_ticks: int
+    link_ticks: int  # how long the message takes
 
 
 def _rows(schedule: Schedule, times: StageTimes) -> list[_Row]:

@@ -53,7 +53,7 @@ class Mistake(NamedTuple):
 
 
 def form_values(body: bytes) -> dict[str, str]:
-    """The values of a form that was sent as application/x-www-form-urlencoded."""
+    """The values of a form that was sent as application/x-www-form-urlencoded; raises BadInput."""
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body), max_num_fields=MAX_FIELDS)
     except ValueError as error:

@@ -49,7 +49,7 @@ def server_url(scheme: str, headers: Mapping[str, str]) -> str:
 
 
 def check_same_site(method: str, headers: Mapping[str, str]) -> None:
-    """Refuse what changes something and was sent by a page of another site; programs say nothing of sites."""
+    """Raise Forbidden for a change that a page of another site asks for; programs say nothing of sites."""
     site, origin = headers.get("Sec-Fetch-Site"), headers.get("Origin")
     if site is not None:
         is_own = site in ("same-origin", "none")

@@ -91,8 +91,8 @@ class ServiceOptions:
     port: int = 8080
     allowed_hosts: tuple[str, ...] = ()
     is_open: bool = False
-    max_model_bytes: int = 1 << 30
-    max_user_bytes: int = 10 << 30
+    max_model_bytes: int = 1 << 30  # of an uploaded file
+    max_user_bytes: int = 10 << 30  # of all files that a user has uploaded
     proxy: UserProxy | None = None
     tls: ssl.SSLContext | None = None
 

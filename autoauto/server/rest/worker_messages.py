@@ -154,7 +154,7 @@ REQUESTS = (ClaimRequest, TrialsRequest, RenewRequest, FinishRequest, ReleaseReq
 
 
 def checked_trial(text: str, n_objectives: int) -> FrozenTrial:
-    """A trial that autoauto reads."""
+    """A trial that autoauto reads; raises BadInput for any other."""
     try:
         msgspec.convert(json.loads(text), TrialMessage)
         trial = read_trial(text)

@@ -26,7 +26,10 @@ _HINTS = {"temporary files": "free some of it, or set TMPDIR to another folder",
 
 
 def check_room(database: ServiceDatabase) -> None:
-    """Make sure that temporary files can be written, and that the database has room, as far as it is known."""
+    """Make sure that temporary files can be written, and that the database has room, as far as it is known.
+
+    Raises StorageFull where this is not so.
+    """
     try:
         with tempfile.TemporaryFile() as file:
             file.write(bytes(_TRIED_BYTES))

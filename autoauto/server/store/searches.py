@@ -205,7 +205,7 @@ def visible_ids(database: ServiceDatabase, user: User) -> set[str]:
 
 
 def check_visible(database: ServiceDatabase, user: User, search_id: str) -> None:
-    """Make sure that there is a search, and a user may see it."""
+    """Make sure that there is a search, and a user may see it; raises NotFound."""
     database.write(lambda connection: _row(database, connection, user, search_id))
 
 
@@ -251,6 +251,8 @@ def end_search(
     Args:
         which: is true of the one search that is to end, and false of all where it must not end any more.
         state: finished, stopped or failed.
+
+    Returns whether it has ended now.
     """
     ended = {"state": str(state), "reason": reason, "ended_s": time.time(), "token": None, "wants_stop": False}
     end = update(SEARCHES).where(which).values(**ended, **values)

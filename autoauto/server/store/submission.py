@@ -58,7 +58,7 @@ class SearchLimits:
 
     @staticmethod
     def of(given: object) -> SearchLimits:
-        """Read limits."""
+        """Read limits; raises BadInput."""
         if not isinstance(given, Mapping):
             raise BadInput(f"limits are an object with measurements or trials, got {given!r:.60}")
         for name, value in given.items():
@@ -131,7 +131,7 @@ class Submission:
 
     @staticmethod
     def from_json(text: str) -> Submission:
-        """Read what `to_json` wrote."""
+        """Read what `to_json` wrote; raises BadInput."""
         plain = msgspec.json.decode(text)
         request = SearchRequest.from_json(msgspec.json.encode(plain["request"]).decode())
         return Submission(request, SearchLimits(**plain["limits"]), plain["labels"])
@@ -175,7 +175,7 @@ def _is_label(part: object) -> bool:
 
 
 def check_options(problem: Problem) -> None:
-    """Refuse options of the target that name an address of a machine, or a file that cannot be uploaded."""
+    """Raise BadInput for options of the target that name an address of a machine, or a file that cannot be uploaded."""
     for option in TARGETS[problem.target].options:
         if option.name in problem.options and is_of_machine(option):
             raise BadInput(f"a server takes no {option.flag} from clients, since it is of a machine; leave it out")

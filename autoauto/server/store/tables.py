@@ -212,11 +212,11 @@ class ServiceDatabase:
         return self.run(transaction)
 
     def rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """The rows of a query."""
+        """The rows of a query; raises as `write`."""
         return self.write(lambda connection: connection.execute(query).all())
 
     def scalar(self, query: Select[Any]) -> Any:
-        """The first value of the first row of a query; None where it has no row."""
+        """The first value of the first row of a query; None where it has no row; raises as `write`."""
         return self.write(lambda connection: connection.scalar(query))
 
     def newest(
@@ -235,7 +235,7 @@ class ServiceDatabase:
         return Page(list(map(describe, rows[:limit])), more)
 
     def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, repeated as in `write`."""
+        """The result of `work`, repeated as in `write`; raises as `write`."""
         try:
             with _errors(self.shown):
                 return retried(work)

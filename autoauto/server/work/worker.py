@@ -96,7 +96,10 @@ class SearchWorker:
             self.end()
 
     def run(self, idle_s: float | None = None) -> None:
-        """Run searches until `end` is called, or for `idle_s` there was none."""
+        """Run searches until `end` is called, or for `idle_s` there was none.
+
+        Raises Unwelcome if the source takes no requests of this worker.
+        """
         last_busy_s = monotonic()
         try:
             while not self._is_ending.is_set():

@@ -22,7 +22,11 @@ STAGE_REPLICAS = Knob(
 
 @dataclass(frozen=True, slots=True)
 class Inference(Mode):
-    """Forward passes by pipelines; with `stage_replicas` the best plan may have fewer devices than `n_ipu`."""
+    """Forward passes by pipelines.
+
+    With `stage_replicas` several of the `n_ipu` devices may run one stage and take its micro-batches in turn; the best
+    plan then has at most that many devices.
+    """
 
     knobs: ClassVar[tuple[Knob, ...]] = (STAGE_REPLICAS,)
     purpose: ClassVar[str] = "inference"

@@ -115,4 +115,4 @@ class Mode(HasKnobs, ABC):
         return WeightUpdate()
 
     def check(self, n_ipu: int, replicas: int) -> None:
-        """Refuse what does not go together with a pipeline of `n_ipu` devices, or with so many of them."""
+        """Raise BadInput for what does not go together with a pipeline of `n_ipu` devices, or with so many of them."""

@@ -36,8 +36,8 @@ class Phased(Mode):
     strategy: ClassVar[Strategy] = Strategy.PHASED
     purpose: ClassVar[str] = "phases"
     option: ClassVar[str] = "--strategy phased"
-    n_micro_batches: int = STEPS.default
-    recompute: bool = False
+    n_micro_batches: int = STEPS.default  # that go through a phase before the next phase begins
+    recompute: bool = False  # the backward pass computes all activations of a phase again
     training: bool = False
 
     def __post_init__(self) -> None:

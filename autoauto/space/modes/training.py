@@ -110,13 +110,13 @@ class Training(Mode):
     purpose: ClassVar[str] = "training"
     option: ClassVar[str] = "--mode training"
     schedule: Order = TRAINING_ORDERS[0]
-    stages_per_device: int = 1
-    recompute: bool | Recompute = False
-    n_micro_batches: int = 1
+    stages_per_device: int = 1  # a pipeline then has `n_ipu` times as many stages
+    recompute: bool | Recompute = False  # AUTO: the stages do whose stash would not fit
+    n_micro_batches: int = 1  # of one step, after which weights change
     optimizer: Optimizer = Optimizer.SGD
-    master_weights: bool = False
-    shard_optimizer: bool = False
-    optimizer_state: OptimizerState = OptimizerState.AUTO
+    master_weights: bool = False  # weights of 16 bits have a copy in fp32
+    shard_optimizer: bool = False  # every replica holds a part of the optimizer's state only
+    optimizer_state: OptimizerState = OptimizerState.AUTO  # AUTO: streaming memory if it fits no device
 
     def __post_init__(self) -> None:
         if self.schedule not in TRAINING_ORDERS:

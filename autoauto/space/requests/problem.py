@@ -125,6 +125,7 @@ class Problem:
         cluster: a built-in name or a file; None is the target's default.
         headroom: share of every device's memory that is left free.
         precision: of weights and activations; None is the target's default.
+        planning: how costs are estimated, and what plans may be.
         options: those that only the target has, and that differ from their defaults.
         profile: files that another tool recorded, in place of a target.
     """
@@ -217,7 +218,7 @@ class Problem:
 
 
 def check_n_constraints(n: int) -> None:
-    """Refuse more constraints than a search may have."""
+    """Raise BadInput for more constraints than a search may have."""
     if n > MAX_CONSTRAINTS:
         raise BadInput(f"a search has at most {MAX_CONSTRAINTS} constraints, got {n:,}; join some of them by `and`")
 

@@ -44,13 +44,13 @@ class KnobValues:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> KnobValues:
-        """The values and constraints of knobs among values by the names of options."""
+        """The values and constraints of knobs among values by the names of options; raises as `given_knobs`."""
         over_knobs = tuple(each for each in constraints_of(values) if each.over_knobs)
         return KnobValues(given_knobs(values), over_knobs, values.get("global_batch"))
 
     @staticmethod
     def read(given: Mapping[str, Any]) -> KnobValues:
-        """Values by the names of knobs, each once, as a caller or a file gives them; a BadInput if no knob has one."""
+        """Values by the names of knobs, each once, as a caller or a file gives them; BadInput if no knob has one."""
         if unknown := given.keys() - TABLE.keys():
             raise BadInput(no_such_knob(min(map(str, unknown))))
         values: dict[str, tuple[Any, ...]] = {}
@@ -180,7 +180,7 @@ class StudyConfig:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> StudyConfig:
-        """The configuration in values by the names of options; other names are ignored."""
+        """The configuration in values by the names of options; other names are ignored; raises as `given_knobs`."""
         objective = values.get("objective", Objective.THROUGHPUT)
         return StudyConfig(
             space=KnobValues.of(values),
@@ -258,7 +258,10 @@ class SearchRequest:
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> SearchRequest:
-        """The request of values by the names of options, for example parsed arguments; other names are ignored."""
+        """The request of values by the names of options, for example parsed arguments; other names are ignored.
+
+        Raises BadInput if they do not go together.
+        """
         values = with_target(values)  # which may read the file of the cluster
         return SearchRequest(Problem.of(values), StudyConfig.of(values))
 

@@ -24,7 +24,10 @@ _CPU = "cpu"
 
 
 def with_target(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by the names of options with the target that they mean, and its cluster; those that it returns stay."""
+    """Values by the names of options with the target that they mean, and its cluster; those that it returns stay.
+
+    Raises as `chosen_target`.
+    """
     target, cluster = values.get("target"), values.get("cluster")
     if values.get("gpus") is not None:
         cluster = f"{cluster or 'h100_sxm'}-{values['gpus']}"

@@ -32,10 +32,10 @@ reading may err by as much, so the third best has turns too when its reading is 
 
 
 class TieBreak(NamedTuple):
-    """Whether the second of two configurations is the better one, or as good and simpler, and how clear that is."""
+    """The better of two configurations."""
 
-    second: bool
-    verdict: Verdict = Verdict.CLEAR
+    second: bool  # whether it is the second, which is better, or as good and simpler
+    verdict: Verdict = Verdict.CLEAR  # how clear that is
 
 
 def is_decided(first: Repeated, second: Repeated, noise: float) -> bool:
@@ -76,11 +76,11 @@ def break_tie(first: Repeated, second: Repeated, noise: float) -> TieBreak:
 
 
 class _Lead(NamedTuple):
-    """By how much a score is above another in turns of both: mean, half its 95 % interval, the largest score."""
+    """By how much a score is above another, in the turns that measured both."""
 
     mean: float
-    error: float
-    largest: float
+    error: float  # half the width of the 95 % confidence interval of the mean
+    largest: float  # score of both
 
     @property
     def is_clear(self) -> bool:
@@ -173,6 +173,8 @@ def verify(
     Args:
         executor: measures; it is closed at the end.
         progress: called before every measurement with the number of finished ones and of all.
+
+    Raises KeyboardInterrupt if it was interrupted, and BadInput if the study's database cannot be used any more.
     """
     noise, n_repeats = turns.noise, turns.n_repeats
     rows = list(turns.rows)

@@ -83,7 +83,7 @@ class Claim(NamedTuple):
 
     knobs: Knobs
     ranges: Ranges
-    token: str
+    token: str  # a random name that only this claim has
     n_claims: int
 
 

@@ -149,7 +149,10 @@ Proposals = Generator[Proposal, Observation | None, None]
 def next_proposal(
     send: Callable[[Observation | None], Proposal], observation: Observation | None = None
 ) -> Proposal | None:
-    """The next proposal of a method, None at its end; it is sent the observation of the last, or None for none."""
+    """The next proposal of a method; None at its end.
+
+    The `observation` is that of its last proposal; None before the first, and for one without a configuration.
+    """
     try:
         return send(observation)
     except StopIteration:

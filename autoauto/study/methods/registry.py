@@ -53,7 +53,7 @@ class MethodChoice(NamedTuple):
     """
 
     method: Method
-    noise: float = 0.0
+    noise: float = 0.0  # share of a value that is noise
     n_measurements: int = 30
     last: Knobs | None = None
     first: tuple[Knobs, ...] = ()
@@ -80,7 +80,7 @@ class MethodChoice(NamedTuple):
 
 
 def method_for(objectives: Objectives, method: str | None) -> Method:
-    """The method of that name, by default guided for one objective and tpe for several; a BadInput if it suits not."""
+    """The method of that name, by default guided for one objective and tpe for several; BadInput if it does not fit."""
     several = len(objective_tuple(objectives)) > 1
     name = method or (Method.TPE if several else Method.GUIDED)
     if name not in set(Method):

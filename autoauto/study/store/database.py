@@ -127,7 +127,7 @@ def existing_storage(storage: str) -> TrialStorage:
 
 
 def existing_engine(storage: str) -> Engine:
-    """Connections to a database that holds studies; none stays open between two uses."""
+    """Connections to a database that holds studies; none stays open between two uses; raises as `existing_storage`."""
     url = parse_url(storage)
     file = backend_of(url).file(url)
     if file is not None and not file.exists():
@@ -175,6 +175,8 @@ def set_attribute(study: Study, name: str, value: object) -> None:
 
 def shown_storage(storage: str) -> str:
     """A storage URL without its password, to be shown and stored; `SERVED` where `hide_storage` was called.
+
+    Raises BadInput for no URL of a database.
 
     >>> shown_storage("postgresql://me:secret@host/db")
     'postgresql://me:***@host/db'

@@ -68,6 +68,7 @@ def open_study(
 
     Raises:
         BadInput: the database cannot be used, or the study was made with another fingerprint.
+        MissingExtra: the database's driver is not installed.
     """
     if in_memory(storage):
         raise BadInput(f"a study is stored in a file or on a server, got {storage}; try sqlite:///studies/autoauto.db")
@@ -295,6 +296,7 @@ def list_studies(storage: str) -> list[StoredStudy]:
 
     Raises:
         BadInput: there is no such database.
+        MissingExtra: the database's driver is not installed.
     """
     studies, attributes, trials = _rows(storage)
     of_study: dict[int, dict[str, Any]] = defaultdict(dict)

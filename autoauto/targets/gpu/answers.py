@@ -49,8 +49,8 @@ class NamedOperation(NamedTuple):
 class Asked(NamedTuple):
     """Operations that are asked together."""
 
-    is_prompt: bool
-    numbers: tuple[int, ...]
+    is_prompt: bool  # of a step over prompts
+    numbers: tuple[int, ...]  # that they have in the package
 
 
 class _Answered(NamedTuple):
@@ -89,7 +89,11 @@ class _Content(Struct):
 
 
 class StoredAnswers:
-    """Answers of one model of the package, read when it is made; `write_all` writes what was added."""
+    """Answers of one model of the package, read when it is made; `write_all` writes what was added.
+
+    The `specification` is what the package compiled of the model, `decode` and `prompt` are the operations of the
+    steps; they are empty where they are not known.
+    """
 
     def __init__(self, content: str) -> None:
         self._key = sha256(repr((SCHEMA, content)).encode()).hexdigest()

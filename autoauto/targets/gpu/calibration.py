@@ -55,7 +55,7 @@ class _Mean(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """The distribution of logarithms of a group: of means near 0, and with the probability `p_far` far from it."""
+    """Logarithms of a group's ratios: a normal mixture with a mean near 0 and, with `p_far`, one far from it."""
 
     near: _Mean
     far: _Mean
@@ -87,13 +87,13 @@ class _Rows(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The configurations that share a factor, with the family of the model as `family_of` has it."""
+    """The configurations that share a factor."""
 
     model: str
     engine: str
-    system: str
-    precision: str
-    family: str = DENSE
+    system: str  # the GPUs
+    precision: str  # the format of weights
+    family: str = DENSE  # of the model, by `family_of`
 
     @property
     def error_key(self) -> ErrorKey:
@@ -102,12 +102,12 @@ class Group(NamedTuple):
 
 
 class Ratio(NamedTuple):
-    """Measured over forecast times of one row, and its requests; None where they are not known."""
+    """Measured over forecast times of one row."""
 
     group: Group
-    tpot: float | None
-    ttft: float | None
-    requests: Workload | None = None
+    tpot: float | None  # of the time between two tokens; None where it was not measured
+    ttft: float | None  # of the time to the first token; None where it was not measured
+    requests: Workload | None = None  # that were answered; None where they are not known
 
 
 class Factor(NamedTuple):
@@ -123,8 +123,8 @@ class Factor(NamedTuple):
     low: float
     high: float
     held: float
-    n_rows: int
-    rows: _Rows
+    n_rows: int  # on which it was fitted
+    rows: _Rows  # the distribution of the logarithms of ratios
 
     def at(self, share: float) -> float:
         """The ratio below which the ratio of another row lies with a probability."""

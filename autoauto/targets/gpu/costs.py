@@ -126,7 +126,7 @@ def attention_reads(decoder: Decoder, serving: Serving, step_tokens: int) -> flo
 
 
 def check_length(decoder: Decoder, requests: Workload) -> None:
-    """Refuse, as Unsupported, sequences of more tokens than the model has positions: engines refuse them, too."""
+    """Raise Unsupported for sequences of more tokens than the model has positions: engines refuse them, too."""
     most = decoder.checkpoint.max_length
     if most is not None and requests.max_length > most:
         raise Unsupported(

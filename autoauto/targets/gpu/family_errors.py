@@ -72,9 +72,9 @@ by its median, and the deviation of the groups' medians; far groups lie as far a
 class ErrorKey(NamedTuple):
     """The configurations that share their errors; an empty text stands for all others."""
 
-    family: str = ""
+    family: str = ""  # of the decoder
     engine: str = ""
-    precision: str = ""
+    precision: str = ""  # the format of weights
     system: str = ""
 
 

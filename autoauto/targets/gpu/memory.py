@@ -29,12 +29,12 @@ _FP8 = (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC, WeightFormat.FP8_BLOCK)
 
 
 class MemoryRule(NamedTuple):
-    """What a GPU of a group holds besides weights and KV cache, a byte of which counts `kv_factor`; its limit."""
+    """What a GPU of a group holds besides weights and KV cache, and its limit."""
 
-    limit_bytes: float
-    kv_factor: float
-    activation_bytes: FloatArray
-    other_bytes: float
+    limit_bytes: float  # of all memory
+    kv_factor: float  # bytes that count for a byte of KV cache
+    activation_bytes: FloatArray  # of a step, by the number of sequences in flight
+    other_bytes: float  # of libraries, groups and graphs
 
     @property
     def fixed_bytes(self) -> FloatArray:

@@ -40,12 +40,12 @@ _MOST = 200
 
 
 class Operation(NamedTuple):
-    """An operation of a model, named without the kind of step; its part is None if its format does not vary."""
+    """An operation of a model."""
 
-    number: int
-    name: str
-    part: BlockPart | None
-    is_attention: bool
+    number: int  # that it has in the package
+    name: str  # without the kind of step
+    part: BlockPart | None  # whose format it has; None where that does not vary
+    is_attention: bool  # it depends on the length of sequences
 
 
 class Operations(NamedTuple):

@@ -235,9 +235,12 @@ class GpuSession(Session):
     Beside its fields it takes the knobs of prefill workers by their names: `GpuSession(prefill_workers=2)`.
 
     Attributes:
+        tensor_parallel: GPUs that split the attention of a sequence.
+        expert_parallel: GPUs of the group among which experts are dealt whole.
         precision: format of matrices; None is that of the checkpoint.
         kv_cache_precision: format of keys and values; None is that of the checkpoint.
         max_batched_tokens: maximum number of tokens in a step of a rank of the attention.
+        attention_data_parallel: ranks of `tensor_parallel` GPUs, each with the attention of sequences of its own.
         prefill: servers that compute prompts for all replicas; None if replicas compute their own.
     """
 

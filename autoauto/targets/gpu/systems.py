@@ -55,7 +55,12 @@ class GpuSystem:
 
     Attributes:
         name: its name in the package, for example "h100_sxm".
+        memory_bytes: of one GPU, that a program can have.
         intra_node_bytes_per_s: rate from one GPU to another of its node, one way.
+        inter_node_bytes_per_s: rate to a GPU of another node.
+        host_bytes_per_s: rate from the host, one way.
+        latency_s: of a message between GPUs.
+        engines: those whose kernels were measured on it.
         power_limit_w: the most that a GPU draws, in watts; None where the package does not say.
         n_gpus_per_rack: GPUs of a rack whose nodes are linked as fast as the GPUs of a node; 0 if there are none.
     """

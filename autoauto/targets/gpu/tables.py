@@ -82,7 +82,15 @@ Taken = Mapping["KernelModel", Sequence[Operation]]
 
 
 class Serving(NamedTuple):
-    """How a group of GPUs of a system, in the words of the package ("h100_sxm"), computes: formats and `GroupSplit`."""
+    """How a group of GPUs computes a decoder.
+
+    Attributes:
+        system: the GPUs, by the name of the package, for example "h100_sxm".
+        tensor_parallel: GPUs that split the attention of a sequence.
+        expert_parallel: among how many GPUs of the group experts are dealt whole; the rest splits every expert.
+        weights, kv_cache: formats of the matrices of blocks, and of keys and values.
+        attention_data_parallel: ranks, each of `tensor_parallel` GPUs with the attention of sequences of its own.
+    """
 
     system: str
     engine: str
@@ -104,11 +112,11 @@ class Serving(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Seconds of a step on one GPU, arrays by numbers of tokens; the embedding includes its all-reduce."""
+    """Seconds of a step on one GPU, arrays with one entry a number of tokens."""
 
-    block: FloatArray
-    embedding: FloatArray
-    head: FloatArray
+    block: FloatArray  # of one block
+    embedding: FloatArray  # with its all-reduce
+    head: FloatArray  # of the logits
 
 
 @cache

@@ -45,9 +45,9 @@ class GpuTarget:
     decoder: Decoder
     systems: tuple[GpuSystem, ...]
     notes: tuple[str, ...] = ()
-    calibration: Calibration = NOT_CALIBRATED
+    calibration: Calibration = NOT_CALIBRATED  # what measured rows say of forecasts
     speculation: Speculation = NO_SPECULATION
-    cached_share: float = 0.0
+    cached_share: float = 0.0  # of a prompt, that the prefix cache has
     traffic: TrafficLoad | None = None
     n_in_flight: int | None = None
     pools: tuple[int, ...] = (1,)
@@ -133,7 +133,7 @@ class GpuTarget:
     def layer_costs(
         self, system: GpuSystem, session: GpuSession, requests: Workload, n_sequences: IntArray
     ) -> DecoderCosts:
-        """See `costs.layer_costs`."""
+        """Costs of every layer for requests, by the numbers of sequences of a rank; raises as `open_tables`."""
         engine, serving = self.engine(session), self.serving(system, session)
         n_tokens = session.max_batched_tokens
         return layer_costs(self.decoder, serving, system, engine, requests, n_sequences, n_tokens)

@@ -216,6 +216,8 @@ def host_cluster(memory_bytes: int | None = None, links: LinkTimes | None = None
 
     Args:
         memory_bytes: memory of one device; its share of the machine's memory when None.
+
+    Raises BadInput if the memory does not suffice for the devices.
     """
     n_devices = usable_cores()
     if memory_bytes is None:

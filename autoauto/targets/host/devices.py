@@ -129,7 +129,7 @@ def unlike_cluster(named: Sequence[NamedDevice]) -> Cluster:
 
 
 def check_named(given: Cluster, named: Sequence[NamedDevice]) -> None:
-    """Refuse a described cluster of other devices than --device names, or with more cores than there are."""
+    """Raise BadInput for a described cluster of other devices than --device names, or with more cores than are here."""
     # Kinds as their number of devices, the cores of each (1 beside a GPU), and their name.
     described = [(kind.n_devices, kind.device.n_tiles, kind.device.name) for kind in given.kinds]
     if not described:
@@ -195,7 +195,10 @@ class HostDevices:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of every device in --device; no names if all are single cores."""
+        """The name of every device in --device; no names if all are single cores.
+
+        Raises BadInput if nvidia-smi fails.
+        """
         numbers = {gpu.uuid: gpu.number for gpu in gpus_here()} if self.has_gpus else {}
         names = []
         for device in range(len(self.unlike or self.gpus)):
@@ -246,7 +249,7 @@ class HostDevices:
         return (number + 1) * n_threads
 
     def check(self, options: CompileOptions) -> None:
-        """Refuse options with which these devices do not compute."""
+        """Raise BadInput for options with which these devices do not compute."""
         session = options.session
         if computes_on_gpus(str(session.runtime)) == self.has_cores:
             given = "cores" if self.has_cores else "--device with GPUs"

@@ -97,7 +97,10 @@ class MachineLoad(NamedTuple):
 
 
 def excess_load() -> MachineLoad | None:
-    """The load of this machine where it exceeds its hardware threads; None else, and where speed does not count."""
+    """The load of this machine where it exceeds its hardware threads; None else, and where speed does not count.
+
+    Raises BadInput if `AUTOAUTO_PATIENCE_S` is not a number of seconds.
+    """
     if not seconds_of("AUTOAUTO_PATIENCE_S", PATIENCE_S):
         return None
     load = MachineLoad(round(os.getloadavg()[0], 1), os.cpu_count() or 1)

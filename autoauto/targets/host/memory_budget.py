@@ -57,7 +57,7 @@ class LimitedResult(Generic[Result]):
     """
 
     result: Result
-    overhead_bytes: int
+    overhead_bytes: int  # private memory of the runtime before the function ran
     limit_bytes: int
 
 

@@ -69,7 +69,7 @@ class Workers(AbstractContextManager["Workers"]):
         return [worker.process.pid for worker in self._workers]
 
     def send(self, number: int, message: object) -> None:
-        """Send a message to a worker."""
+        """Send a message to a worker; raises WorkerLost if it has ended."""
         worker = self._workers[number]
         try:
             worker.process.channel.send(message)
@@ -77,7 +77,7 @@ class Workers(AbstractContextManager["Workers"]):
             self._raise(worker)
 
     def receive(self, number: int) -> Any:
-        """Wait for the next message of a worker; the failure of any worker ends the wait."""
+        """Wait for the next message of a worker; the failure of any worker ends the wait, as `check` raises it."""
         worker = self._workers[number]
         channel, ready = worker.process.channel, waiter_of([self])
         try:

@@ -58,6 +58,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     Attributes:
         load: load of this machine when the target was opened; None where the cores sufficed for it.
+        samples: inputs on which everything is measured; None where they are made up.
 
     Args:
         measuring_bytes: memory of a process that measures layers alone; None without a limit.
@@ -111,7 +112,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     @property
     def version(self) -> str:
-        """Names all that measured times depend on besides the model; profiles are cached under it."""
+        """Names all that measured times depend on besides the model; profiles are cached under it.
+
+        Raises MissingExtra without a runtime.
+        """
         where = identity() if self._machines is None else self._machines.identity
         inputs = f", inputs {self.samples.digest}" if self.samples else ""
         return f"{VERSION}, {installed_versions()}, {where}{inputs}"
@@ -179,7 +183,10 @@ class HostTarget(AbstractContextManager["HostTarget"]):
         return CompiledRange((step,), 0, {SESSION: measurement.session_bytes}, {PARAMETER: parameter_bytes})
 
     def node_times(self, graph: LayerGraph, device: Device, options: CompileOptions) -> tuple[NodeTime, ...]:
-        """Implements `TimesNodes`; none on GPUs: the CUDA provider computes after the calls that a session times."""
+        """Implements `TimesNodes`; none on GPUs: the CUDA provider computes after the calls that a session times.
+
+        Raises as `compile`.
+        """
         if self._session(device, options).gpu:
             return ()
         layers = LayerRange(0, len(graph))

@@ -194,7 +194,7 @@ def weight_bytes(priced: PricedRange) -> dict[str, int]:
 
 
 def check_code(layers: LayerRange, memory_bytes: Mapping[str, int], device: Device) -> None:
-    """Refuse, as OutOfMemory, code that exceeds the region of a tile that instructions run from."""
+    """Raise OutOfMemory for code that exceeds the region of a tile that instructions run from."""
     code_bytes = sum(n_bytes for name, n_bytes in memory_bytes.items() if name in _CODE)
     tile_bytes = ceil(code_bytes / device.n_tiles)
     if tile_bytes > CODE_REGION_BYTES:
@@ -237,11 +237,11 @@ def _codelet(name: str) -> Codelet:
 
 
 class _Program(NamedTuple):
-    """Codelets of a layer on a tile: code by shared key, state of all vertices, and how many are compute sets."""
+    """The memory and steps of the codelets of a layer on a tile."""
 
-    code_bytes: tuple[tuple[str, int], ...]
-    state_bytes: int
-    n_steps: int
+    code_bytes: tuple[tuple[str, int], ...]  # shared keys, with the code of each
+    state_bytes: int  # of all vertices
+    n_steps: int  # compute sets, one for every codelet that does not run within another one's
 
 
 @lru_cache(maxsize=1024)

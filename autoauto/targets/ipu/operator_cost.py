@@ -68,7 +68,10 @@ class Family(StrEnum):
 
 
 class Relayout(NamedTuple):
-    """Cycles to bring one operand, by its tensor index, into the layout that is read, if it was written in another."""
+    """Cycles to bring one operand, by its tensor index, into the layout that the layer reads.
+
+    They are not spent when the layer that wrote the operand wrote it in that layout.
+    """
 
     tensor: int
     cycles: int

@@ -87,6 +87,7 @@ class BackwardPass:
         weight_cycles: of the passes that make the gradients of parameters.
         stashed: indices of the activations that it reads.
         temporary_bytes: the peak of stashed activations, gradients of activations, and working memory.
+        again: the memory where the range computes its forward pass again.
         exclusive: bytes of the gradients of parameters, to which every micro-batch adds.
     """
 

@@ -153,7 +153,7 @@ def open_database(storage: str) -> ServiceDatabase:
 def make_worker(
     source: SearchSource, log: Callable[[str], None], on_end: Callable[[str, SearchState], None], launch: str | None
 ) -> SearchWorker:
-    """A worker for the searches of a source, which starts engines in one way or in none."""
+    """A worker for the searches of a source, which starts engines in one way or in none; raises BadInput."""
     from autoauto.cli.output.for_server import describe_answer, describe_best_so_far
     from autoauto.server.work.runner import Describers
     from autoauto.server.work.worker import SearchWorker

@@ -51,7 +51,7 @@ def _row(search: dict[str, Any]) -> dict[str, Any]:
 
 
 def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | None = None, **query: object) -> int:
-    """Print what a server writes of a search, or write it to a file."""
+    """Print what a server writes of a search, or write it to a file; raises BadInput, or as `Client.ask`."""
     client = server_of(args)
     parameters: dict[str, object] = {"as": form}
     if sys.stdout.isatty():
@@ -73,13 +73,13 @@ def show_on_server(args: argparse.Namespace, what: str, form: str, file: Path | 
 
 
 def difference_on_server(args: argparse.Namespace) -> int:
-    """Print what a server writes of two searches."""
+    """Print what a server writes of two searches; raises as `show_on_server`."""
     other = search_named(server_of(args), args.other)
     return show_on_server(args, "difference", "json" if args.json else "text", other=other)
 
 
 def export_on_server(args: argparse.Namespace) -> int:
-    """Write the best of a search of a server as files of another runtime."""
+    """Write the best of a search of a server as files of another runtime; raises BadInput, or as `Client.ask`."""
     from autoauto.server.client import unpack
 
     client = server_of(args)
@@ -100,7 +100,7 @@ def _ended(answer: PrintedAnswer) -> int:
 
 
 def search_named(client: Client, part: str | None) -> str:
-    """The id of a search, of which the beginning suffices; the newest one where none is named."""
+    """The id of a search, of which the beginning suffices; the newest one where none is named; raises BadInput."""
     given = (part or "").removeprefix("search-")
     if _ID.fullmatch(given):
         return given

@@ -20,11 +20,11 @@ N_ALIKE = 2
 
 
 class Fault(NamedTuple):
-    """A configuration whose server failed, and what it needs by the estimate, if it ran out of memory."""
+    """A configuration whose server failed."""
 
     knobs: Knobs
-    reason: str
-    needed_bytes: int | None
+    reason: str  # in the words of the engine's log
+    needed_bytes: int | None  # by the estimate, if it ran out of memory; else None
 
 
 class Faults:

@@ -32,7 +32,10 @@ from autoauto.space.trial import Status, Trial, unfit_trial
 
 
 class LiveFlow(ModeFlow):
-    """The `ModeFlow` of generation on servers of this machine; as many clients ask all, whatever their slots."""
+    """The `ModeFlow` of generation on servers of this machine.
+
+    The same number of clients sends requests to all configurations, whatever their slots.
+    """
 
     def __init__(self, setting: Setting, target: RunsServers) -> None:
         self.setting, self._target = setting, target

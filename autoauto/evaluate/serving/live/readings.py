@@ -78,11 +78,11 @@ class Readings:
 
 
 class StepFit(NamedTuple):
-    """CPU time of a step that gives a token of every sequence: fixed, and of each with its share of prompts."""
+    """CPU seconds of a step that gives a token of every sequence."""
 
-    fixed_s: float
-    each_s: float
-    cores: float
+    fixed_s: float  # of every step
+    each_s: float  # of every sequence, its share of prompts included
+    cores: float  # that all servers have
 
     @staticmethod
     def of(single_s: float, all_s: float, n_sequences: int, cores: float) -> StepFit:

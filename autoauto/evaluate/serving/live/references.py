@@ -42,20 +42,20 @@ class ReferenceScale(NamedTuple):
 
 @dataclass(slots=True)
 class Reference:
-    """A configuration with which others are compared, by the rate that was first measured; it may be closed."""
+    """A configuration with which others are compared."""
 
     knobs: Knobs
-    group: ServerGroup
+    group: ServerGroup  # its servers, which may have been closed to make room
     readings: Readings
-    tokens_per_s: float
-    single_tokens_per_s: float
+    tokens_per_s: float  # as first measured, so that all that is compared with it has one scale
+    single_tokens_per_s: float  # of one client a server, for each
     fit: StepFit
 
 
 class References:
     """The references of all configurations, one for every `Session.common` and number of replicas.
 
-    They run until this is no longer used, or memory lacks, of which all servers of a configuration need `needed_bytes`
+    They run until this is no longer used, or memory lacks: all servers of a configuration need `needed_bytes` of it
     by the estimate. `faults` are what servers that failed say of others.
     """
 
@@ -77,7 +77,11 @@ class References:
         return min(knobs.batch_size, shared_out(self._n_clients, knobs.replicas, 0))
 
     def of(self, knobs: Knobs) -> Reference:
-        """The reference of the same replicas, threads and requests; raises as `ServerGroup` and its `load`."""
+        """The reference of the same replicas, threads and requests.
+
+        Raises:
+            OutOfMemory, Unsupported: a server does not come up, or its requests fail.
+        """
         scale = _scale(knobs)
         if scale not in self._references:
             try:

@@ -19,11 +19,11 @@ _N_SIZES = 96
 
 
 class FixedPools(NamedTuple):
-    """Prefill workers, whose answers have one token, and replicas, whose prompts are cached, on GPUs of one system."""
+    """Prefill workers and decode replicas on GPUs of one system."""
 
-    prefill: FixedReplicas
-    decode: FixedReplicas
-    n_prompts: int
+    prefill: FixedReplicas  # the workers, whose requests have answers of one token
+    decode: FixedReplicas  # the replicas, whose requests have prompts that are cached
+    n_prompts: int  # that a worker computes at a time
 
     @staticmethod
     def of(prefill: FixedReplicas, decode: FixedReplicas, n_prompts: int) -> FixedPools:

@@ -50,19 +50,19 @@ Keeps = Callable[[Knobs, float, float], bool]
 
 
 class _Kind(NamedTuple):
-    """A server of a pool; its latency, where bounds must hold, is TPOT of a replica, TTFT of a worker alone."""
+    """A server of a pool."""
 
     knobs: Knobs
     n_gpus: int
-    per_s: float
-    latency_s: float
+    per_s: float  # requests a second
+    latency_s: float  # where bounds must hold: TPOT of a replica, TTFT of a worker where no other prompt waits
 
 
 class _Pairs(NamedTuple):
-    """Numbers of two kinds of servers, one an entry, with the most requests a second of both together."""
+    """Numbers of two kinds of servers, one an entry."""
 
-    per_s: FloatArray
-    n_gpus: IntArray
+    per_s: FloatArray  # requests a second of both together, at most
+    n_gpus: IntArray  # of both
     replica: IntArray
     worker: IntArray
     n_replicas: IntArray

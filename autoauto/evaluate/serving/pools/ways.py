@@ -96,7 +96,7 @@ class PooledWay(HasRates):
         )
 
     def plan(self, index: int) -> Plan:
-        """The stages of replicas; `free_groups` has those of workers; raises Infeasible if a pool does not fit."""
+        """The stages of all replicas; workers have `free_groups`; raises Infeasible if a pool does not fit."""
         if self.why_no_room:
             raise Infeasible(self.why_no_room, 0)
         self.prefill.plan(0)

@@ -30,11 +30,11 @@ _SHARES = np.linspace(0.0, 1.0, 9)
 
 
 class _Work(NamedTuple):
-    """The work of requests, each of shape (requests,): decode steps, tokens in all of these, and prompt tokens."""
+    """The work of requests, arrays of shape (requests,)."""
 
-    n_steps: FloatArray
-    n_held: FloatArray
-    n_prompt: FloatArray
+    n_steps: FloatArray  # in which it decodes
+    n_held: FloatArray  # tokens that it has in these steps, together
+    n_prompt: FloatArray  # tokens of its prompt that are computed
 
 
 def largest_rate(

@@ -35,7 +35,10 @@ class OpenLoad:
         make_servers: Callable[[Requests, End], Servers],
         latency_s: float,
     ) -> None:
-        """Take what arrives, its lengths if the traffic has none, what makes servers, and what decides its span."""
+        """Take what arrives, what makes servers, and the `latency_s` of a request in a closed loop.
+
+        A load lasts many times as long as that. The lengths of `alike` count where the traffic has none.
+        """
         self._traffic, self._alike, self._make, self._latency_s = traffic, alike, make_servers, latency_s
         self._cached: dict[End, IntArray] = {}
 
@@ -51,7 +54,10 @@ class OpenLoad:
         return result_of(requests, served) if n_windows is None else worst_of(requests, served, n_windows)
 
     def largest_rate(self, about: float, end: End) -> float:
-        """See `capacity.largest_rate`; by windows that of the one with the most requests; raises as `at`."""
+        """Requests a second above which the queue certainly grows for ever; infinite if that is not known.
+
+        With windows it is that of the window with the most requests. Raises as `at`.
+        """
         servers, requests = self._arriving(about, end)
         n_windows = self._traffic.n_windows
         if n_windows is None:
@@ -65,7 +71,7 @@ class OpenLoad:
         return about * largest / of_window
 
     def by_window(self, rate_per_s: float, end: End, among: BoolArray | None) -> Iterator[TrafficResult | None]:
-        """The results of each window of a trace, None without requests or if it is not `among` some; raises as `at`."""
+        """The results of each window of a trace; None if it has no requests or is not in `among`; raises as `at`."""
         servers, requests = self._arriving(rate_per_s, end)
         n_windows = self._traffic.n_windows
         assert n_windows is not None
@@ -93,9 +99,10 @@ class OpenLoad:
 
 
 def highest_rate(holds: Callable[[float], bool], about: float) -> float:
-    """The highest rate that keeps bounds, within `RATE_STEP`; 0 where none does. The search begins near `about`.
+    """The highest rate that keeps bounds, within `RATE_STEP`; 0 where none does.
 
-    Longer queues are taken to break bounds that shorter ones break, so what holds at a rate holds below it.
+    The search begins near `about`. Longer queues are taken to break bounds that shorter ones break, so what holds at a
+    rate holds below it.
 
     >>> round(highest_rate(lambda rate: rate <= 7.3, 10.0), 1), highest_rate(lambda rate: False, 10.0)
     (7.3, 0.0)

@@ -34,7 +34,7 @@ class Servers(Protocol):
         """Tokens that the KV cache of each server of prompts holds."""
 
     def largest_rate(self, requests_at: Callable[[float], Requests], about: float) -> float:
-        """See `capacity.largest_rate`."""
+        """Requests a second, near `about`, above which the queue certainly grows for ever; infinite if not known."""
 
 
 class OnePool(NamedTuple):

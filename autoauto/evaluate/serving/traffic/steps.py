@@ -37,13 +37,13 @@ _MAX_STEPS = 256
 
 
 class StageBlocks(NamedTuple):
-    """Blocks of a stage by kind, how GPUs serve it, whether it has embedding and head, and its link, if not last."""
+    """The blocks of a stage, and how GPUs serve them."""
 
     serving: Serving
-    n_blocks: tuple[int, ...]
-    is_first: bool
-    is_last: bool
-    link: Link | None = None
+    n_blocks: tuple[int, ...]  # by kind
+    is_first: bool  # it has the embedding
+    is_last: bool  # it has norm and head
+    link: Link | None = None  # to the next stage; None behind the last
 
     def send_s(self, hidden_size: int, n_tokens: IntArray) -> FloatArray:
         """Seconds of a transfer of the hidden vectors of so many tokens, each an array."""
@@ -91,11 +91,11 @@ class Steps(NamedTuple):
 
 
 class Grids(NamedTuple):
-    """How far grids reach: sequences of a replica, tokens of a step of a micro-batch, and the longest sequence."""
+    """How far grids reach."""
 
-    n_sequences: int
-    n_tokens: int
-    length: int
+    n_sequences: int  # in flight in a replica
+    n_tokens: int  # of a step of a micro-batch
+    length: int  # of the longest sequence, in tokens
 
 
 @lru_cache(_MAX_STEPS)

@@ -39,7 +39,10 @@ MakeTrial = Callable[[Result, bool], Trial]
 
 
 class OpenTrials:
-    """What a setting gives to requests that arrive at times of their own, within bounds on what they decide."""
+    """What a setting gives to requests that arrive at times of their own, within bounds on what they decide.
+
+    The `rate_per_s` is None where the highest is searched.
+    """
 
     def __init__(self, ways: ReplicaWays, traffic: TrafficLoad, constraints: Sequence[Constraint]) -> None:
         self.ways, self.traffic = ways, traffic
@@ -141,7 +144,7 @@ class OpenWay:
         return self.checked(tokens_per_s / self._n_output).violation <= 0
 
     def windows_that_hold(self, among: BoolArray | None) -> BoolArray:
-        """Which windows of a trace keep bounds, each served by itself; none of those not `among` some."""
+        """Which windows of a trace keep bounds, each served by itself; False for those not in a given `among`."""
         rate = self._rate_per_s
         assert rate is not None
         holding: list[bool] = []

@@ -20,19 +20,19 @@ Content = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 class Started(NamedTuple):
-    """The processes of all replicas, their engine, the model as requests name it, and the bytes of its checkpoint."""
+    """The processes of all replicas."""
 
     processes: Sequence[ServedProcess]
     engine: Engine
-    model: str
-    weight_bytes: int
+    model: str  # as requests name it
+    weight_bytes: int  # of its checkpoint
 
 
 class ReadBack(NamedTuple):
-    """The folder of an artifact that was written, and the commands of its scripts by the names of their processes."""
+    """An artifact that was written, as it is read for checks."""
 
     folder: Path
-    scripts: Mapping[str, Command]
+    scripts: Mapping[str, Command]  # the commands of its scripts, by the names of their processes
 
 
 class Platform(NamedTuple):

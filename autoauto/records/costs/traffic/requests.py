@@ -62,7 +62,10 @@ class Requests(NamedTuple):
     cached_tokens: IntArray
 
     def check(self) -> None:
-        """Raise BadInput if there are none, one arrives before the one before it, or lacks tokens of either kind."""
+        """Make sure that there are requests, in the order in which they arrive, with tokens to compute and to answer.
+
+        Raises BadInput where this is not so.
+        """
         if not len(self.arrival_s):
             raise BadInput("a load must have a request or more, got none")
         if not (np.all(np.isfinite(self.arrival_s)) and np.all(np.diff(self.arrival_s) >= 0)):

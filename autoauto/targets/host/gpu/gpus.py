@@ -51,7 +51,7 @@ class Gpu(NamedTuple):
 
 
 def nvidia_smi(arguments: Sequence[str]) -> str | None:
-    """The text that nvidia-smi prints; None if it is not installed."""
+    """The text that nvidia-smi prints; None if it is not installed; raises BadInput if it fails."""
     try:
         done = subprocess.run(
             ["nvidia-smi", *arguments], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
@@ -145,7 +145,7 @@ def gpus_named(text: str, ask: Ask = nvidia_smi) -> tuple[Gpu, ...]:
 
 
 def used_bytes(uuid: str, ask: Ask = nvidia_smi) -> int:
-    """Memory of a GPU that is in use now, by all processes."""
+    """Memory of a GPU that is in use now, by all processes; raises BadInput if nvidia-smi does not tell."""
     text = ask([f"--id={uuid}", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]) or ""
     if not text.strip().isdigit():
         raise BadInput(f"nvidia-smi must print the used memory of {uuid} in MiB, got {text.strip()!r}")

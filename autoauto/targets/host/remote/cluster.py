@@ -35,7 +35,7 @@ _agents: list[ChildProcess] = []  # in a Dask worker: the agents that it has sta
 class Facts(NamedTuple):
     """Facts about the machine of a worker."""
 
-    software: str
+    software: str  # versions of autoauto and of the installed runtimes
     cpu_model: str
     cores: tuple[tuple[int, ...], ...]
     memory_bytes: int
@@ -140,7 +140,7 @@ class DaskMachines:
 
 
 def check_alike(machines: Sequence[ServedMachine], address: str) -> None:
-    """Refuse machines that make no cluster."""
+    """Raise BadInput for machines that make no cluster."""
     if not machines:
         raise BadInput(
             f"no Dask worker at {address} has devices; start one on every machine: dask worker --resources {DEVICE}=N"
@@ -195,7 +195,10 @@ def facts() -> Facts:
 
 
 def start_agent(token: bytes) -> tuple[str, int]:
-    """In a Dask worker: start an `agent`, and return its address, which is on the network of the worker alone."""
+    """In a Dask worker: start an `agent`, and return its address, which is on the network of the worker alone.
+
+    Raises WorkerLost if it has ended.
+    """
     from distributed import get_worker
 
     host = urlsplit(get_worker().address).hostname
@@ -233,6 +236,8 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
     Links are measured once and cached, as `host_cluster` does: between two processes of the first machine, from every
     machine to the next, from this process to the first machine, and from the last to this process. What comes from this
     process to all devices of a machine is bounded by what the first machine receives from it.
+
+    Raises BadInput if the memory does not suffice for the devices, and WorkerLost if a worker has ended.
     """
     n_machines = len(machines.machines)
     n_each = min(served.worker.n_devices for served in machines.machines)
@@ -257,7 +262,7 @@ def remote_cluster(machines: DaskMachines, memory_bytes: int | None = None) -> C
 
 
 def check_served(cluster: Cluster, machines: Sequence[ServedMachine]) -> None:
-    """Refuse a cluster that the workers cannot serve."""
+    """Raise BadInput for a cluster that the workers cannot serve."""
     n_machines = -(-len(cluster) // cluster.machine_size)
     if n_machines > len(machines):
         raise BadInput(

@@ -162,6 +162,8 @@ class RemoteFile(RemoteReference):
 class RemoteMachine(AbstractContextManager["RemoteMachine"]):
     """Another machine, on which an agent waits to be dialled; all its processes end with the context.
 
+    Raises WorkerLost if the agent does not answer.
+
     Attributes:
         clock_offset_ns: by the quickest of some round trips, so right up to half the time of that trip.
     """
@@ -228,7 +230,10 @@ class RemoteMachine(AbstractContextManager["RemoteMachine"]):
         return RemoteEnd(number)
 
     def ask(self, method: Callable[[Agent, *Arguments], object], *args: *Arguments) -> None:
-        """Have the agent call a method of its own; does not wait until it has."""
+        """Have the agent call a method of its own; does not wait until it has.
+
+        Raises WorkerLost, or what ended the agent.
+        """
         try:
             self._control.send((method, args))
         except OSError:

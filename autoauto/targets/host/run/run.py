@@ -71,6 +71,10 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         plan: the stages of a pipeline, and its devices; without a placement pipelines are packed.
         cluster: the devices; a stage may use its device's memory.
         options: batch size, and the session, whose cores of a device are its threads.
+
+    Raises:
+        OutOfMemory: a stage exceeds its budget.
+        WorkerLost: a process, or another machine, has ended.
     """
 
     def __init__(
@@ -143,6 +147,8 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
 
         Args:
             keep: called with the outputs of the first micro-batch; the arrays are valid until it returns.
+
+        Raises OutOfMemory if an allocation of a stage fails, and WorkerLost if a process was killed.
         """
         pace = SteadyPace(len(self._resources), plan.n_devices, worth_per_s)
 
@@ -235,6 +241,8 @@ class OpenPlans:
         Args:
             may_lack_memory: whether a stage may exceed its budget because of the open plans, as on a GPU, whose memory
                 is the budget; then they are closed, and the plan is loaded once more.
+
+        Raises what a stage raises, OutOfMemory if it exceeds its budget.
         """
         if key in self._plans:
             self._plans[key] = self._plans.pop(key)  # the dictionary is in the order of the last use

@@ -88,13 +88,13 @@ def requirements(sessions: Iterable[Session]) -> list[str]:
 
 
 def check_installed(name: str) -> None:
-    """Refuse a runtime that is not installed; nothing is imported."""
+    """Raise MissingExtra for a runtime that is not installed; nothing is imported."""
     if name not in installed():
         raise missing_extra(f"--runtime {name}", SESSIONS[name].package.extra)
 
 
 def check_cuda_installed(what: str) -> None:
-    """Refuse what needs a GPU where no runtime for GPUs is installed; nothing is imported."""
+    """Raise MissingExtra for what needs a GPU where no runtime for GPUs is installed; nothing is imported."""
     if not installed_for(gpus=True):
         raise missing_extra(what, CudaSession.package.extra)
 

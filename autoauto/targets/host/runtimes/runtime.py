@@ -112,7 +112,10 @@ class Runtime(Protocol):
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs."""
+        """Load the sub-model in a file; afterwards the process holds its weights and code, and nothing for runs.
+
+        Raises any Exception of the runtime, if it does not run the sub-model.
+        """
 
     def is_memory_error(self, error: Exception) -> bool:
         """True if an exception of the runtime means that an allocation failed."""

@@ -16,16 +16,16 @@ _SIZES = ("groups", "batch", "height", "width", "inputs", "outputs")
 
 
 class Split(NamedTuple):
-    """One way to cut a product, priced; not `within_bound` if it is the fastest because no candidate met the bound."""
+    """One way to cut a product, priced."""
 
-    exchange_cycles: int
+    exchange_cycles: int  # of all serial steps
     compute_cycles: int
-    tile_bytes: int
-    n_tiles: int
-    n_sources: int
-    serial: int
-    reduces: bool
-    within_bound: bool
+    tile_bytes: int  # temporary bytes of the fullest tile
+    n_tiles: int  # that compute
+    n_sources: int  # tiles that the fullest tile receives from
+    serial: int  # steps in series
+    reduces: bool  # partial sums of several tiles are added
+    within_bound: bool  # False if no candidate met the bound, so that this is the fastest without it
 
     @property
     def cycles(self) -> int:
@@ -88,10 +88,10 @@ def _known(wanted: Bounded, n_tiles: int) -> Split | None:
 
 
 class Reserve(NamedTuple):
-    """Temporary bytes a tile of plans without a bound, and the plan of one sample, whose code is that of all sizes."""
+    """Memory and code that are reserved for a product: they never fall when the batch grows."""
 
-    tile_bytes: float
-    single: Split
+    tile_bytes: float  # temporary, of plans without a bound
+    single: Split  # the plan for one sample, whose code stands for that of all batch sizes
 
 
 class Batched(NamedTuple):

@@ -87,7 +87,7 @@ class CudaRuntime(Runtime):
     def load(
         self, path: str, inputs: Sequence[Port], outputs: Sequence[Port], options: SessionOptions, wanted: LoadSettings
     ) -> LoadedModel:
-        """It always keeps the memory of a run for the next."""
+        """It always keeps the memory of a run for the next; raises BadInput without CUDA."""
         onnxruntime.set_default_logger_severity(4)  # what fails is raised
         if _PROVIDER not in onnxruntime.get_available_providers():
             raise BadInput(
@@ -113,7 +113,7 @@ class CudaRuntime(Runtime):
     @contextmanager
     @override
     def exclusively(self, options: SessionOptions) -> Iterator[None]:
-        """A lock on a file, since a GPU does not tell in a container which process holds what."""
+        """A lock on a file, since a GPU does not tell in a container which process holds what; raises BadInput."""
         path = cache_dir() / f"{options.gpu}.lock"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +167,7 @@ def is_out_of_memory(error: Exception) -> bool:
 
 @contextmanager
 def recordable() -> Iterator[None]:
-    """Say what to try where the runtime cannot record a model as a CUDA graph."""
+    """Say what to try where the runtime cannot record a model as a CUDA graph; raises BadInput."""
     try:
         yield
     except Exception as error:

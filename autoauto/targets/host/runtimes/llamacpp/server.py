@@ -56,6 +56,8 @@ class RunningServer(AbstractContextManager["RunningServer"]):
 
     Args:
         cores: the hardware threads on which it runs; by default those of this process.
+
+    Raises OutOfMemory or Unsupported, by its log, if it does not come up.
     """
 
     def __init__(self, words: Sequence[str], cores: Sequence[int] = ()) -> None:

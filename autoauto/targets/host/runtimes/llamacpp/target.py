@@ -40,11 +40,11 @@ class LlamaCppTarget:
     measures_here: ClassVar[bool] = True
     file: DecoderFile
     n_clients: int = SLOTS[-1]
-    load: MachineLoad | None = None
+    load: MachineLoad | None = None  # of the machine before the search; None where its cores sufficed for it
 
     @staticmethod
     def of(file: DecoderFile, n_clients: int | None = None) -> LlamaCppTarget:
-        """The target of a file on this machine."""
+        """The target of a file on this machine; raises MissingExtra without the runtime."""
         if not LlamaCppSession.package.is_installed:
             raise missing_extra("serving a GGUF file on the host", LlamaCppSession.package.extra)
         return LlamaCppTarget(file, n_clients or SLOTS[-1], excess_load())
