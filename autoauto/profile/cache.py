@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -165,7 +164,7 @@ class ProfileCache:
                     if not isinstance(self.location, Path):
                         raise
                     damaged = backend_of(self._url).is_damaged(error.orig)
-                    # Where another process has replaced the file meanwhile, the error may be of the old one.
+                    # Where somebody has deleted or replaced the file meanwhile, the error may be of the old one.
                     if _inode(self.location) == before and not damaged:
                         raise
                     if damaged:
@@ -173,8 +172,10 @@ class ProfileCache:
             return self._worked(work)
 
     def _worked(self, work: Callable[[Engine], T]) -> T:
-        engine = _engine(self._url)
-        return retried(lambda: work(engine))
+        # SQLite finds a journal by its name: a transaction on a file that is set aside would delete the new one's.
+        with _locked(self.location, fcntl.LOCK_SH) if isinstance(self.location, Path) else nullcontext():
+            engine = _engine(self._url)
+            return retried(lambda: work(engine))
 
     @property
     def _url(self) -> URL:
@@ -209,22 +210,30 @@ def _inode(location: Path | str) -> int | None:
         return None
 
 
+@contextmanager
+def _locked(file: Path, how: int) -> Iterator[None]:
+    """A lock, in a file beside the cache: shared while the cache is worked on, exclusive while it is replaced.
+
+    Where no lock can be had, as in a folder that cannot be written, there is none.
+    """
+    with ExitStack() as opened:
+        with suppress(OSError):
+            lock = opened.enter_context(file.with_name(f"{file.name}.lock").open("ab"))
+            fcntl.flock(lock, how)
+            opened.callback(fcntl.flock, lock, fcntl.LOCK_UN)  # closing leaves it with a child forked meanwhile
+        yield
+
+
 def _set_aside(file: Path, damaged: int | None, reason: str) -> None:
-    """Rename a file that is no whole database, and the files beside it, so that a new one takes its place.
+    """Rename a file that is no whole database, so that a new one takes its place.
 
     Another process may have done so, and begun a new file; `damaged` is the inode of the file that is not whole.
     """
     aside = file.with_name(f"{file.name}.damaged")
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+    with _locked(file, fcntl.LOCK_EX):
         if _inode(file) != damaged:
             return
-        for end in ("-wal", "-shm", ""):  # the file last: as soon as it is away, a new one has files beside it
-            with suppress(FileNotFoundError):
-                file.with_name(file.name + end).replace(aside.with_name(aside.name + end))
-    finally:
-        os.close(folder)
+        file.replace(aside)
     print(
         f"autoauto: the profile cache {file} was damaged ({reason}); it is {aside.name} now, and a new one is made",
         file=sys.stderr,
