@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -361,6 +362,42 @@ def test_a_search_stops_when_all_that_hold_it_have_stopped_it(database: ServiceD
     assert state(database, search_id, JOHN) == "stopped"
     assert resume_search(database, JOHN, search_id)["state"] == "waiting"
     assert claimed(queue).search_id == search_id
+
+
+def test_a_search_that_another_asks_for_while_it_is_being_stopped_goes_on(database: ServiceDatabase) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    lease = claimed(queue)
+    stop_search(database, MARY, search_id)
+    assert queue.renew(lease, None) is True  # its worker verifies the best so far
+    submit(database, JOHN, submission())
+    assert not queue.finish(lease, SearchState.STOPPED, {"best": None, "ended_by": "stop"}, "", 1.0)
+    assert state(database, search_id, JOHN) == "waiting"
+    again = claimed(queue)
+    assert again.search_id == search_id
+    assert queue.renew(again, None) is False
+
+
+def test_a_search_that_ends_while_it_is_resumed_waits_again(
+    database: ServiceDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search_id = submit(database, MARY, submission()).search_id
+    queue = Queue(database)
+    lease = claimed(queue)
+    stop_search(database, MARY, search_id)
+    finish = Thread(target=queue.finish, args=(lease, SearchState.STOPPED, None, "", 1.0))
+    held_row = searches._held_row
+
+    def read_before_it_ends(*given: Any) -> Row[Any]:
+        row = held_row(*given)
+        finish.start()
+        finish.join(0.3)  # in which it would end if it could
+        return row
+
+    monkeypatch.setattr(searches, "_held_row", read_before_it_ends)
+    resume_search(database, MARY, search_id)
+    finish.join()
+    assert state(database, search_id) == "waiting"
 
 
 def test_a_search_that_only_its_deleted_holder_waited_for_ends(database: ServiceDatabase) -> None:

@@ -145,12 +145,20 @@ class Queue:
     def finish(
         self, lease: Lease | LeaseKey, state: SearchState, answer: Mapping[str, Any] | None, reason: str, used_s: float
     ) -> bool:
-        """Store what a search has found; returns False, and stores nothing, where the lease is lost."""
+        """Store what a search has found; returns False, and stores nothing, where the lease is lost.
+
+        A search that has stopped while somebody has begun to wait for it again is not over: it waits for a worker.
+        """
         values: dict[str, Any] = {"used_s": used_s, "n_trials": n_trials_of(lease.search_id)}
         if answer is not None:
             values["answer"] = msgspec.json.encode(answer).decode()
-        held = self._is_held(lease)
-        return self._database.write(lambda connection: end_search(connection, held, state, reason, **values))
+        which = self._is_held(lease)
+        if state is SearchState.STOPPED:
+            which = and_(which, SEARCHES.c.wants_stop.is_(True))
+        if self._database.write(lambda connection: end_search(connection, which, state, reason, **values)):
+            return True
+        self.release(lease)
+        return False
 
     def release(self, lease: Lease | LeaseKey, reason: str = "", *, is_lost: bool = False) -> None:
         """Give a search to another worker; where `is_lost`, it has cost a worker, for this reason."""

@@ -129,9 +129,11 @@ def submit(
     }
 
     def work(connection: Connection) -> Submitted:
+        of_digest = SEARCHES.c.digest == digest
         is_new = insert_new(connection, SEARCHES, row)
-        search_id = connection.scalar(select(SEARCHES.c.id).where(SEARCHES.c.digest == digest))
-        assert search_id is not None
+        while not _keep(connection, of_digest):  # it was deleted just now
+            is_new = insert_new(connection, SEARCHES, row)
+        search_id = connection.execute(select(SEARCHES.c.id).where(of_digest)).scalar_one()
         names = held_names(database, connection, user, submission)
         holder = {
             "search_id": search_id,
@@ -165,6 +167,14 @@ def _go_on(connection: Connection, row: Row[Any], *, begins_again: bool) -> None
         limits = _limits_json(Submission.from_json(row.submission), row.n_measured, row.n_trials, row.used_s)
         values |= {"state": str(SearchState.WAITING), "limits": limits, "reason": "", "n_attempts": 0, "ended_s": None}
     connection.execute(update(SEARCHES).where(SEARCHES.c.id == row.id).values(values))
+
+
+def _keep(connection: Connection, which: ColumnElement[bool]) -> bool:
+    """Let no other process change or delete a search until the transaction ends; returns False where there is none.
+
+    What is read before may be out of date when it is acted upon: a worker ends a search at any time.
+    """
+    return connection.execute(update(SEARCHES).where(which).values(id=SEARCHES.c.id)).rowcount == 1
 
 
 def _own(user: User, search_id: str) -> ColumnElement[bool]:
@@ -390,7 +400,8 @@ def _held_by(owner: str) -> Select[Any]:
 
 
 def _held_row(database: ServiceDatabase, connection: Connection, user: User, search_id: str) -> Row[Any]:
-    """The row of a search that a user has asked for; for an administrator of any."""
+    """The row of a search that a user has asked for, which stays so; for an administrator of any."""
+    _keep(connection, SEARCHES.c.id == search_id)
     row = _row(database, connection, user, search_id)
     if row.priority is None and user.role is not Role.ADMIN:  # the priority of the user as a holder
         raise Forbidden(f"search {search_id} is shared with you, and only who asked for it may do this")
