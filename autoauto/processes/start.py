@@ -341,7 +341,10 @@ def run(inherited: list[int], control_fds: list[int], parent: int, memory_bytes:
     """
     if control_fds:
         [control_fd] = control_fds
-        parent_pidfd = os.pidfd_open(parent)
+        try:
+            parent_pidfd = os.pidfd_open(parent)
+        except ProcessLookupError:
+            os._exit(1)
         if os.getppid() != parent:  # it has ended, and its number may be that of another process
             os._exit(1)
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -168,6 +168,25 @@ def test_all_that_a_process_started_ends_when_its_parent_is_killed(tmp_path: Pat
     wait_until(lambda: not any(map(is_running, pids)), "all have ended")
 
 
+def test_a_process_whose_parent_is_killed_at_once_ends_without_a_word(tmp_path: Path) -> None:
+    script = tmp_path / "parent.py"
+    script.write_text(
+        "import os\n"
+        "from autoauto.processes.start import ChildProcess\n"
+        "if __name__ == '__main__':\n"
+        "    print(ChildProcess(print, (), has_guard=True).pid, flush=True)\n"
+        "    os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    written = tmp_path / "written"
+    with written.open("wb") as output:
+        parent = subprocess.Popen([sys.executable, str(script)], stdout=output, stderr=output, env=environment)
+        assert parent.wait() == -signal.SIGKILL  # now its number is that of no process
+    pid = written.read_text().split()[0]
+    wait_until(lambda: not is_running(int(pid)), "the process has ended")
+    assert written.read_text() == f"{pid}\n"
+
+
 def fills_shared_memory(channel: Channel) -> None:
     memory = shared_memory(96)
     channel.recv()
