@@ -264,6 +264,7 @@ class ChildProcess:
         if not wait([self.end_fd], END_S):
             self._process.kill()
         self._process.wait()
+        self._ending = self._ending or Ending(self._process.returncode)
         os.close(self.end_fd)
         self.channel.close()
 

@@ -132,8 +132,11 @@ class LiveServer(Protocol):
     def is_alive(self) -> bool:
         """True if the process of the server runs."""
 
-    def failure(self) -> DoesNotFit:
-        """The reason why the server has ended, read from its log."""
+    def failure(self) -> DoesNotFit | None:
+        """The reason why the server has ended, read from its log; None if it still runs.
+
+        It waits a moment: the connections of a process that is killed end before the process does.
+        """
 
     def log(self) -> tuple[str, ...]:
         """The last lines of the server's log."""

@@ -5,22 +5,30 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
+from autoauto.engines.llama_cpp import server_command
 from autoauto.evaluate.serving.live.readings import LoadReading, Readings, StepFit, times_faster
+from autoauto.records.costs.decoder import Workload
+from autoauto.records.errors import OutOfMemory
 from autoauto.space.knobs import Knobs
 from autoauto.space.space import SearchSpace
 from autoauto.study.methods.protocol import Observation, Proposer, drive, limited
 from autoauto.study.methods.registry import exhaustive
 from autoauto.targets.host.detect import usable_cores
+from autoauto.targets.host.runtimes.llamacpp.server import RunningServer
+from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from tests.gguf_models import write_model
+from tests.running import is_running, wait_until
 
 N_TOKENS = 512
 
@@ -90,13 +98,6 @@ def children(pid: int) -> set[int]:
     return family - {pid}
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    except OSError:
-        return False
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_killed_search_leaves_no_server_and_continues(tmp_path: Path) -> None:
@@ -113,10 +114,7 @@ def test_a_killed_search_leaves_no_server_and_continues(tmp_path: Path) -> None:
     started = children(search.pid)
     os.kill(search.pid, signal.SIGKILL)
     search.wait()
-    deadline = time.monotonic() + 10.0
-    while any(map(is_alive, started)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(map(is_alive, started))
+    wait_until(lambda: not any(map(is_running, started)), "all have ended")
 
     first = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     best: dict[str, Any] = first["best"]
@@ -128,6 +126,21 @@ def test_a_killed_search_leaves_no_server_and_continues(tmp_path: Path) -> None:
     assert again["n_measured"] == first["n_measured"], (first["cells"], again["cells"])
     assert again["best"]["trial"] == best["trial"]
     assert again["best"]["tokens_per_s"] == best["tokens_per_s"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_killed_server_is_out_of_memory_as_soon_as_its_connections_end(tmp_path: Path) -> None:
+    pytest.importorskip("xllamacpp", reason="extra llamacpp is not installed")
+    path = tmp_path / "tiny.gguf"
+    write_model(path)
+    with RunningServer(server_command(LlamaCppSession().options(path, 4, Workload(16, 8)))) as server:
+        assert server.is_alive
+        where = urlsplit(server.address)
+        with socket.create_connection((str(where.hostname), where.port or 0)) as connection:
+            os.kill(server.pid, signal.SIGKILL)
+            connection.recv(1)
+        assert isinstance(server.failure(), OutOfMemory)
 
 
 @pytest.mark.slow
@@ -147,10 +160,7 @@ def test_servers_side_by_side_end_with_their_search(number: signal.Signals, tmp_
     assert len(started) == 2
     os.kill(search.pid, number)
     search.wait()
-    deadline = time.monotonic() + 10.0
-    while any(map(is_alive, started)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(map(is_alive, started))
+    wait_until(lambda: not any(map(is_running, started)), "all have ended")
 
 
 def _command_line(pid: int) -> str:

@@ -51,8 +51,8 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.is_alive = False
 
-    def failure(self) -> DoesNotFit:
-        return OutOfMemory("its log says: no memory", 0)
+    def failure(self) -> DoesNotFit | None:
+        return None if self.is_alive else OutOfMemory("its log says: no memory", 0)
 
 
 class Target:
@@ -210,6 +210,18 @@ def test_a_server_that_fails_ends_all_and_says_why(
     with pytest.raises(kind, match=message):
         group.load(2)
     assert not group.is_alive
+
+
+def test_a_server_whose_connections_end_a_moment_before_it_does_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = Target()
+
+    def measured(address: str, load: TokenLoad) -> TokenMeasurement:
+        monkeypatch.setattr(target.servers[0], "failure", lambda: OutOfMemory("killed", 0))
+        raise OSError("reset")
+
+    monkeypatch.setattr(group_module, "measure_tokens", measured)
+    with pytest.raises(OutOfMemory, match="killed"):
+        group_of(target).load(2)
 
 
 class Group:

@@ -124,14 +124,10 @@ class ServerGroup:
         try:
             measured = measure_tokens(server.address, load)
         except (MeasurementsFailed, BadInput, OSError) as error:
-            if server.is_alive:
-                raise Unsupported(f"the server fails: {error}") from None
-            raise server.failure() from None
+            raise server.failure() or Unsupported(f"the server fails: {error}") from None
         if measured.n_failed or measured.n_tokens != n_clients * output_tokens:
-            if not server.is_alive:
-                raise server.failure()
             reason = next(iter(measured.notes), f"answers have {measured.n_tokens} tokens together")
-            raise Unsupported(f"the server answers wrongly: {reason}")
+            raise server.failure() or Unsupported(f"the server answers wrongly: {reason}")
         return measured
 
 

@@ -21,6 +21,8 @@ from autoauto.records.errors import DoesNotFit, OutOfMemory, Unsupported
 
 START_S = 600.0
 """A server whose file is read from a slow disk may take minutes."""
+_END_S = 5.0
+"""The time from when connections of a process that is killed end to the end of the process, at most."""
 _MAX_LOG_LINES, _MAX_LOG_BYTES = 20, 100_000
 
 
@@ -67,7 +69,7 @@ class RunningServer(AbstractContextManager["RunningServer"]):
         try:
             self.address: str = self._process.channel.recv()
         except (EOFError, OSError):
-            failure = self.failure()
+            failure = self._why_lost()
             self.close()
             raise failure from None
         except BaseException:
@@ -88,7 +90,7 @@ class RunningServer(AbstractContextManager["RunningServer"]):
         try:
             return time.clock_gettime_ns((~self.pid << 3) | 2) / 1e9
         except OSError:  # it has ended
-            raise self.failure() from None
+            raise self._why_lost() from None
 
     @property
     def is_alive(self) -> bool:
@@ -100,14 +102,18 @@ class RunningServer(AbstractContextManager["RunningServer"]):
         self._log.seek(max(0, os.fstat(self._log.fileno()).st_size - _MAX_LOG_BYTES))
         return tuple(self._log.read().decode(errors="replace").splitlines()[-_MAX_LOG_LINES:])
 
-    def failure(self) -> DoesNotFit:
-        """Why it has ended, by its log and its exit code."""
-        ending = self._process.ending(5.0)
-        log = self.log()
+    def failure(self) -> DoesNotFit | None:
+        """Why it has ended, by its log and its exit code; None if it still runs after a moment."""
+        ending = self._process.ending(_END_S)
+        if ending is None:
+            return None
+        log, code = self.log(), ending.exit_code
         text = "\n".join(log).lower()
-        code = None if ending is None else ending.exit_code
         if code == -9 or any(word in text for word in MEMORY_WORDS):
             return OutOfMemory(f"the server ran out of memory: {why(log)}", 0)
         if code == UNGUARDED:
             return Unsupported(UNGUARDED_HINT)
         return Unsupported(f"the server ended with exit code {code}: {why(log)}")
+
+    def _why_lost(self) -> DoesNotFit:
+        return self.failure() or Unsupported(f"the server does not answer and does not end: {why(self.log())}")
