@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -119,18 +119,26 @@ def join_study(storage: str, study_name: str) -> optuna.Study:
 
 
 def _check_schema(study: optuna.Study) -> None:
-    schema = attributes_of(study).get("schema")
-    if schema != STUDY_SCHEMA and "objective" in attributes_of(study):
+    known = attributes_of(study)  # read once: another search may write them meanwhile, all at once
+    schema = known.get("schema")
+    if schema != STUDY_SCHEMA and "objective" in known:
         raise BadInput(
             f"the schema of study {study.study_name!r} must be {STUDY_SCHEMA}, got {schema}: another version of "
             "autoauto wrote it; use that version, or give another --study-name"
         )
 
 
-@reads
 def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
+    """Refuse another fingerprint, or store this one where there is none."""
+    _check_same(study, fingerprint)
+    # First, so that a kill leaves no study without it; checked again, since another search may have begun just now.
+    _set_attributes(study, {"schema": STUDY_SCHEMA, **fingerprint}, lambda: _check_same(study, fingerprint))
+
+
+@reads
+def _check_same(study: optuna.Study, wanted: Mapping[str, str]) -> None:
     """Refuse another fingerprint; a study without trials may lack fields, when its search was killed at once."""
-    known, wanted = attributes_of(study), fingerprint
+    known = attributes_of(study)
     storage, study_id = database_of(study)
     has_trials = not wanted.keys() <= known.keys() and storage.get_n_trials(study_id) > 0
     changed = [name for name in wanted if known.get(name) != wanted[name] and (name in known or has_trials)]
@@ -142,16 +150,17 @@ def _identify(study: optuna.Study, fingerprint: Mapping[str, str]) -> None:
             f"study {study.study_name!r} was made with {'; '.join(differences)}{why}, and its trials do not "
             "compare with this search's; give another --study-name"
         )
-    _set_attributes(study, {"schema": STUDY_SCHEMA, **fingerprint})  # first, so that a kill leaves no study without it
 
 
-def _set_attributes(study: optuna.Study, attributes: Mapping[str, object]) -> None:
+def _set_attributes(
+    study: optuna.Study, attributes: Mapping[str, object], check: Callable[[], None] = lambda: None
+) -> None:
     known = attributes_of(study)
     changed = {name: value for name, value in attributes.items() if known.get(name) != value}
     if changed:
         storage, study_id = database_of(study)
         assert isinstance(storage, TrialStorage)  # `open_storage` made it
-        storage.set_study_attrs(study_id, changed)
+        storage.set_study_attrs(study_id, changed, check=check)
 
 
 @contextmanager

@@ -218,12 +218,20 @@ class TrialStorage(RDBStorage):
         self.set_study_attrs(study_id, {key: value}, STUDY_SYSTEM_ATTRIBUTES)
 
     def set_study_attrs(
-        self, study_id: int, attributes: Mapping[str, Any], table: Table = STUDY_USER_ATTRIBUTES
+        self,
+        study_id: int,
+        attributes: Mapping[str, Any],
+        table: Table = STUDY_USER_ATTRIBUTES,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        """Write attributes in one transaction, which may be done twice; a KeyError where there is no such study."""
+        """Write attributes in one transaction, which may be done twice; a KeyError where there is no such study.
+
+        `check` is called when nobody else can write to the study any more; where it raises, nothing is written.
+        """
         rows = [{"study_id": study_id, **row} for row in _attributes(attributes)]
         with self.engine.begin() as connection:
             _lock(connection, study_id)  # nobody else inserts a key
+            check()
             connection.execute(delete(table).where(table.c.study_id == study_id, table.c.key.in_(attributes)))
             connection.execute(insert(table), rows)
 

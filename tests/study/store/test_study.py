@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import optuna
 import pytest
@@ -18,9 +18,11 @@ from autoauto.space.modes.mode import Strategy
 from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.study.run import run_search
+from autoauto.study.store import study as study_module
 from autoauto.study.store.database import open_storage
 from autoauto.study.store.study import STUDY_SCHEMA, load_study, note_space, open_study, read_space
 from autoauto.study.store.table import trial_table
+from autoauto.study.store.trial_storage import TrialStorage
 
 if TYPE_CHECKING:
     from tests.study.conftest import Fake
@@ -43,6 +45,38 @@ def test_a_new_study_has_its_attributes(storage: str, capfd: pytest.CaptureFixtu
     assert study.metric_names == ["throughput (samples/s)"]
     assert study.direction is optuna.study.StudyDirection.MAXIMIZE
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_study_that_another_search_makes_meanwhile_is_joined(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attributes of a study that was just made are written between two reads of them."""
+    read, seen = study_module.attributes_of, []
+
+    def attributes(study: optuna.Study) -> dict[str, Any]:
+        known = read(study)
+        seen.append(known)
+        if len(seen) == 1:
+            open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
+        return known
+
+    monkeypatch.setattr(study_module, "attributes_of", attributes)
+    assert open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT).user_attrs["model"] == "abc"
+    assert seen[0] == {}
+
+
+def test_of_two_searches_that_make_one_study_at_once_the_second_is_refused(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = TrialStorage.set_study_attrs
+
+    def after_another(*given: Any, **options: Any) -> None:
+        monkeypatch.setattr(TrialStorage, "set_study_attrs", write)
+        open_study(storage, "bow", Objective.THROUGHPUT, {**FINGERPRINT, "model": "first"})
+        write(*given, **options)
+
+    monkeypatch.setattr(TrialStorage, "set_study_attrs", after_another)
+    with pytest.raises(BadInput, match="was made with model 'first', this search has 'abc'"):
+        open_study(storage, "bow", Objective.THROUGHPUT, FINGERPRINT)
+    assert load_study(storage, "bow").user_attrs["model"] == "first"
 
 
 def test_cost_per_device_is_minimised(storage: str) -> None:
