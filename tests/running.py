@@ -1,4 +1,4 @@
-"""Helpers for tests of processes: `is_running`, `wait_until`, `n_descriptors`, `started_script`."""
+"""Helpers for tests of processes: `is_running`, `children_of`, `wait_until`, `n_descriptors`, `started_script`."""
 
 import gc
 import os
@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 PATIENCE_S = 60.0
@@ -18,6 +19,26 @@ def is_running(pid: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):  # ProcessLookupError when it ends between opening and reading
         return False
+
+
+def children_of(pid: int) -> dict[int, bytes]:
+    """The command lines of the processes that a process has started, by number; without those that have ended.
+
+    Threads and processes end while they are listed.
+    """
+    commands: dict[int, bytes] = {}
+    for task in Path(f"/proc/{pid}/task").glob("*"):
+        with suppress(OSError):
+            for child in map(int, (task / "children").read_text().split()):
+                commands[child] = command_line(child)
+    return {child: command for child, command in commands.items() if command}
+
+
+def command_line(pid: int) -> bytes:
+    """The words of a process, each with a null byte behind it; empty once it has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

@@ -32,7 +32,7 @@ from autoauto.serve.protocol import ServedTensor
 from autoauto.space.knobs import Knobs
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from tests.graph.conftest import make
-from tests.running import PATIENCE_S, is_running, wait_until
+from tests.running import PATIENCE_S, children_of, command_line, is_running, wait_until
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 8
@@ -156,12 +156,9 @@ def need_libraries() -> None:
 
 def stage_processes(pid: int) -> list[int]:
     """The processes that a server has started, but for what watches its signals, and multiprocessing's tracker."""
-    children = [
-        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
-    ]
-    own = Path(f"/proc/{pid}/cmdline").read_bytes()  # that of what watches its signals, too: a fork
-    commands = {child: Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
-    return [child for child, command in commands.items() if command != own and b"resource_tracker" not in command]
+    own = command_line(pid)  # that of what watches its signals, too: a fork
+    commands = children_of(pid).items()
+    return [child for child, command in commands if command != own and b"resource_tracker" not in command]
 
 
 def request(url: str, body: bytes | None = None) -> Any:

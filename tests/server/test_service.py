@@ -28,7 +28,7 @@ from autoauto.server.store.trials import study_name
 from autoauto.server.store.users import Role
 from autoauto.study.store.study import load_study
 from tests.drawn import daily
-from tests.running import PATIENCE_S, wait_until
+from tests.running import PATIENCE_S, children_of, command_line, wait_until
 from tests.server.conftest import ROOT, Caller, Start, small
 
 StartWorker = Callable[..., "subprocess.Popen[bytes]"]
@@ -40,15 +40,10 @@ LONG: dict[str, Any] = {
 """A search of many configurations."""
 
 
-def children_of(pid: int) -> list[int]:
-    lists = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for file in lists for child in file.read_text().split()]
-
-
 def runners_of(worker: int) -> list[int]:
     """The process that runs searches for a worker, below its guard; others are forks of the worker itself."""
-    own = Path(f"/proc/{worker}/cmdline").read_bytes()
-    guards = [child for child in children_of(worker) if Path(f"/proc/{child}/cmdline").read_bytes() != own]
+    own = command_line(worker)
+    guards = [child for child, command in children_of(worker).items() if command != own]
     return [runner for guard in guards for runner in children_of(guard)]
 
 
@@ -289,7 +284,7 @@ def test_a_search_that_kills_its_runner_is_failed_and_others_go_on(
     killed: set[int] = set()
 
     def kill_runner_or_ended() -> bool:
-        with suppress(OSError):  # the guard has just ended
+        with suppress(ProcessLookupError):  # it has just ended
             for runner in set(runners_of(worker.pid)) - killed:
                 killed.add(runner)
                 os.kill(runner, signal.SIGKILL)

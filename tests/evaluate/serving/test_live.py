@@ -18,6 +18,7 @@ import pytest
 
 from autoauto.engines.llama_cpp import server_command
 from autoauto.evaluate.serving.live.readings import LoadReading, Readings, StepFit, times_faster
+from autoauto.processes.start import descendants
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import OutOfMemory
 from autoauto.space.knobs import Knobs
@@ -28,7 +29,7 @@ from autoauto.targets.host.detect import usable_cores
 from autoauto.targets.host.runtimes.llamacpp.server import RunningServer
 from autoauto.targets.host.runtimes.llamacpp.session import LlamaCppSession
 from tests.gguf_models import write_model
-from tests.running import is_running, wait_until
+from tests.running import command_line, is_running, wait_until
 
 N_TOKENS = 512
 
@@ -88,14 +89,9 @@ def search_words(path: Path, *options: str) -> list[str]:
     return [sys.executable, "-m", "autoauto", *words, "--input-tokens", "16", "--output-tokens", "8", *options]
 
 
-def children(pid: int) -> set[int]:
-    """The processes that a process has started, and those that these have."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    parents = {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
-    family = {pid}
-    while more := {child for child, parent in parents.items() if parent in family} - family:
-        family |= more
-    return family - {pid}
+def servers_of(pid: int) -> set[int]:
+    """The servers that a search has started."""
+    return {child for child in descendants(pid) if b"autoauto.processes.start" in command_line(child)}
 
 
 @pytest.mark.slow
@@ -109,9 +105,9 @@ def test_a_killed_search_leaves_no_server_and_continues(tmp_path: Path) -> None:
     servers: set[int] = set()
     while search.poll() is None and not servers:
         time.sleep(0.1)
-        servers = {pid for pid in children(search.pid) if "autoauto.processes.start" in _command_line(pid)}
+        servers = servers_of(search.pid)
     assert servers
-    started = children(search.pid)
+    started = descendants(search.pid)
     os.kill(search.pid, signal.SIGKILL)
     search.wait()
     wait_until(lambda: not any(map(is_running, started)), "all have ended")
@@ -156,18 +152,11 @@ def test_servers_side_by_side_end_with_their_search(number: signal.Signals, tmp_
     started: set[int] = set()
     while search.poll() is None and len(started) < 2:
         time.sleep(0.1)
-        started = {pid for pid in children(search.pid) if "autoauto.processes.start" in _command_line(pid)}
+        started = servers_of(search.pid)
     assert len(started) == 2
     os.kill(search.pid, number)
     search.wait()
     wait_until(lambda: not any(map(is_running, started)), "all have ended")
-
-
-def _command_line(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 @pytest.mark.slow
