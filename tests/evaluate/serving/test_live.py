@@ -130,7 +130,7 @@ def test_a_killed_server_is_out_of_memory_as_soon_as_its_connections_end(tmp_pat
     pytest.importorskip("xllamacpp", reason="extra llamacpp is not installed")
     path = tmp_path / "tiny.gguf"
     write_model(path)
-    with RunningServer(server_command(LlamaCppSession().options(path, 4, Workload(16, 8)))) as server:
+    with RunningServer(server_command(LlamaCppSession().options(str(path), 4, Workload(16, 8)))) as server:
         assert server.is_alive
         where = urlsplit(server.address)
         with socket.create_connection((str(where.hostname), where.port or 0)) as connection:

@@ -19,7 +19,7 @@ from autoauto.space.objectives import Objective
 from autoauto.space.space import SearchSpace
 from autoauto.study.run import run_search
 from autoauto.study.store import study as study_module
-from autoauto.study.store.database import open_storage
+from autoauto.study.store.database import attributes_of, open_storage
 from autoauto.study.store.study import STUDY_SCHEMA, load_study, note_space, open_study, read_space
 from autoauto.study.store.table import trial_table
 from autoauto.study.store.trial_storage import TrialStorage
@@ -49,7 +49,7 @@ def test_a_new_study_has_its_attributes(storage: str, capfd: pytest.CaptureFixtu
 
 def test_a_study_that_another_search_makes_meanwhile_is_joined(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attributes of a study that was just made are written between two reads of them."""
-    read, seen = study_module.attributes_of, []
+    read, seen = attributes_of, list[dict[str, Any]]()
 
     def attributes(study: optuna.Study) -> dict[str, Any]:
         known = read(study)
