@@ -378,7 +378,8 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
     assumed = (
         f"intervals hold {100 * INTERVAL:.0f} % of measured rows",
         f"bounds on latency are kept by an end of the interval that {100 * HELD:.0f} % keep",
-        "ten requests of one length a client, the first of all at once",
+        "ten requests of one length a client, the first of all at once: "
+        "such waits are in TTFT and latency, not in tokens/s",
         f"no pipeline of {' or '.join(unmeasured)} was measured: stages are assumed to wait for the host as others do",
     )
     if calibrated is None:

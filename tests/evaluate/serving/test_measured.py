@@ -115,6 +115,7 @@ def test_rows_without_a_forecast_are_counted_with_the_first_reason(tmp_path: Pat
     assert notes[0].startswith("TPOT times ")
     assert "from 1 measured row of Qwen3-8B in bf16 by vllm on h100_sxm" in notes[0]
     assert notes[1].startswith("2 measured rows have no forecast, the first because tensor_parallel must divide the 32")
+    assert any(note.endswith("such waits are in TTFT and latency, not in tokens/s") for note in notes)
     with pytest.raises(BadInput, match="must have a forecast, got 1 without: tensor_parallel must divide the 32 heads"):
         calibration_of(written(tmp_path / "rows.csv", bad), QWEN_8B, read)
 
