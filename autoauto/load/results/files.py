@@ -13,6 +13,7 @@ import msgspec
 import autoauto.load.results as results_package
 from autoauto.load.results.figures import LoadFigures
 from autoauto.records.errors import BadInput
+from autoauto.records.units import digits
 
 MAX_DISAGREEMENT = 0.1
 """Relative difference of tokens/s and requests/s times tokens from which on a note says so."""
@@ -52,7 +53,8 @@ def _doubts(figures: LoadFigures) -> Iterator[str]:
         return
     product = figures.requests_per_s * figures.output_tokens
     if figures.tokens_per_s is not None and abs(product / figures.tokens_per_s - 1) > MAX_DISAGREEMENT:
-        yield f"tokens/s are {figures.tokens_per_s:.4g}, requests/s times tokens of an answer {product:.4g}"
+        said = digits(figures.tokens_per_s, 4)
+        yield f"tokens/s are {said}, requests/s times tokens of an answer {digits(product, 4)}"
     latency_s = figures.latency_s
     if latency_s is None and figures.ttft_s is not None and figures.tpot_s is not None:
         latency_s = figures.ttft_s + (figures.output_tokens - 1) * figures.tpot_s
@@ -61,7 +63,8 @@ def _doubts(figures: LoadFigures) -> Iterator[str]:
     in_flight = figures.requests_per_s * latency_s
     if not 1 / MAX_TIMES <= in_flight / figures.concurrency <= MAX_TIMES:
         yield (
-            f"requests in flight are {figures.concurrency:.4g} by the file, {in_flight:.3g} by requests/s times latency"
+            f"requests in flight are {digits(figures.concurrency, 4)} by the file, {digits(in_flight)} by requests/s "
+            "times latency"
         )
 
 

@@ -322,10 +322,10 @@ OF_ALL = f"{COLUMNS},ttft_s,n_requests"
     [
         ("16,512,128,0.01,,", None),
         ("16,512,128,0.01,1500,0.1,", None),
-        ("16,512,128,0.01,5000,,", "column tokens_per_s: .*: 16 requests in flight get at most 1613 tokens/s by them"),
+        ("16,512,128,0.01,5000,,", "column tokens_per_s: .*: 16 requests in flight get at most 1,613 tokens/s by them"),
         (
             "16,512,128,0.01,100,0.1,",
-            "column tokens_per_s: .* 16 requests in flight get 1495 tokens/s by them, got 100",
+            "column tokens_per_s: .* 16 requests in flight get 1,495 tokens/s by them, got 100",
         ),
         ("16,512,128,0.1,,0.01,", "column ttft_s: the first token must take .*, got 0.01 s and a TPOT of 0.1 s"),
         ("16,512,128,0.01,,,400", "column n_requests: must be empty where batch_size is given"),

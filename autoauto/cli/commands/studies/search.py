@@ -40,6 +40,7 @@ from autoauto.cli.output.search_result import (
 from autoauto.cli.search_config import add_config
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
+from autoauto.records.units import digits
 from autoauto.report.wording import configuration, headline
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
@@ -323,7 +324,8 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     say_defaults(args)
     show_result(flow, result, summary, args.objective)
     if result.out_of_time:
-        print_line(f"the time budget of {args.time_budget:g} s ended the search; the same command continues it")
+        budget = digits(args.time_budget, 6)
+        print_line(f"the time budget of {budget} s ended the search; the same command continues it")
     print_line(f"study {result.study_name} in {shown_storage(args.storage)}")
     command = shlex.join(["autoauto", "explain", result.study_name, *storage_words(args.storage)])
     show_command("why the others lost" if result.front else "why", command)
