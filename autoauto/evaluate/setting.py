@@ -28,7 +28,7 @@ from autoauto.space.modes.mode import Mode
 from autoauto.space.modes.phased import Phased
 from autoauto.space.modes.training import Training
 from autoauto.space.numbers import NAMES_OF_GENERATION, PERCENTILES, QUANTITIES, Result
-from autoauto.space.trial import Trial, measured_trial, with_devices
+from autoauto.space.trial import MadeFor, Trial, measured_trial, with_devices
 from autoauto.targets.clusters import check_fp8
 
 _MAX_SESSIONS = 256  # whose devices are kept in memory
@@ -242,7 +242,7 @@ class Setting:
             "model": self.graph.name,
             "model_content": self.graph.content,
             "cluster": self.cluster.name,
-            "cluster_content": hashlib.sha256(repr(content_of(self.cluster)).encode()).hexdigest()[:16],
+            "cluster_content": _digest(self.cluster),
             "target": self.target.version,
             "precision": str(self.precision),
             "planning_proportion": str(self.planning_proportion),
@@ -251,6 +251,19 @@ class Setting:
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
             "cut_at": str(self.cut_at),
         }
+
+    def made_for(self) -> tuple[MadeFor, ...]:
+        """What trials are made for; devices count without their memory, of which a share may stay free."""
+        devices = self.cluster.with_each(lambda device: replace(device, memory_bytes=1))
+        return (
+            MadeFor("model", self.graph.name, self.graph.content),
+            MadeFor("cluster", self.cluster.name, _digest(devices)),
+            MadeFor("precision", str(self.precision)),
+        )
+
+
+def _digest(cluster: Cluster) -> str:
+    return hashlib.sha256(repr(content_of(cluster)).encode()).hexdigest()[:16]
 
 
 def trial_on(

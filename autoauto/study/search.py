@@ -375,10 +375,11 @@ def search_study(
         if storage.request is None or flow.traits.runs_plans:  # a report has no flow to ask, or not these devices
             summary = with_auto_pipeline(flow, study, summary)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
-        trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
         if result.best is not None:  # where engines were measured, none of these may keep the bounds
-            result = replace(result, best=summary.winner, front=result.front if summary.winner else ())
-        return replace(result, trials=trials, summary=summary)
+            best = summary.winner and replace(summary.winner, made_for=flow.made_for)  # it may be read
+            result = replace(result, best=best, front=result.front if best else ())
+        # Trials that have turns with their means.
+        return replace(result, trials={trial.knobs: trial for trial in summary.trials}, summary=summary)
 
 
 @dataclass(frozen=True, slots=True)
