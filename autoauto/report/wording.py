@@ -144,7 +144,7 @@ def price_text(result: Result, sample: str) -> str:
     usd = result.derived.get(USD_PER_MILLION)
     if usd is None:
         return ""
-    return f"${digits(usd, 4)} a million {sample}s, ${digits(result.devices.usd_per_hour, 4)} an hour"
+    return f"${digits(usd, 4)} a million {sample}s, ${digits(result.devices.usd_per_hour or 0.0, 4)} an hour"
 
 
 def energy_text(result: Result, sample: str) -> str:
@@ -157,7 +157,7 @@ def energy_text(result: Result, sample: str) -> str:
     joules = result.derived.get(MAX_JOULES)
     if joules is None:
         return ""
-    return f"at most {digits(joules, 4)} J a {sample}, at a limit of {digits(result.devices.power_limit_w, 4)} W"
+    return f"at most {digits(joules, 4)} J a {sample}, at a limit of {digits(result.devices.power_limit_w or 0.0, 4)} W"
 
 
 def stage_devices(stage: Stage) -> str:

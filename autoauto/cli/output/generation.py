@@ -194,11 +194,12 @@ def show_traffic(trial: Trial) -> None:
         if known := percentiles_of(trial, name):
             rows.append((title, *map(time_text, known.values())))
     columns = [Column(head) for head in ("", *PERCENTS)]
-    arrivals = f"{digits(load.rate_per_s, 4)} requests a second arrive, simulated"
+    arrivals = f"{digits(load.rate_per_s or 0.0, 4)} requests a second arrive, simulated"
     show("", Table(arrivals, tuple(columns), tuple(rows)))
     show(
         f"replicas compute {load.busy_share:.0%} of the time; {load.kv_share:.0%} of their KV caches is held and "
-        f"{digits(load.n_waiting)} requests wait, in the mean; {load.n_preempted:,} times a sequence was taken back"
+        f"{digits(load.n_waiting or 0.0)} requests wait, in the mean; "
+        f"{load.n_preempted:,} times a sequence was taken back"
     )
     for fact in load_facts(trial):
         show(f"{fact.headline} binds: {fact.text}")

@@ -77,13 +77,13 @@ def _traffic_facts(trial: Trial) -> list[tuple[str, str, str]]:
     load = trial.result.load
     if load is None:
         return []
-    facts = [("arrivals", f"{digits(load.rate_per_s, 4)} requests/s", "")]
+    facts = [("arrivals", f"{digits(load.rate_per_s or 0.0, 4)} requests/s", "")]
     for name, title in TIMES_OF_REQUESTS.items():
         known = [f"{each} {time_text(value)}" for each, value in percentiles_of(trial, name).items()]
         if known:
             facts.append((title, ", ".join(known), Origin.SIMULATED))
     held = f"{load.busy_share:.0%} of the time, {load.kv_share:.0%} of the KV caches held"
-    facts.append(("replicas", f"{held}, {digits(load.n_waiting)} wait", Origin.SIMULATED))
+    facts.append(("replicas", f"{held}, {digits(load.n_waiting or 0.0)} wait", Origin.SIMULATED))
     return facts
 
 

@@ -53,7 +53,7 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
     load = trial.result.load
     if load is None or load.n_waiting_kv is None:
         return ()
-    values, where = trial.result.values, f"at {digits(load.rate_per_s, 4)} requests/s"
+    values, where = trial.result.values, f"at {digits(load.rate_per_s or 0.0, 4)} requests/s"
     broken: Sequence[str] = ()
     line = curves.lines[-1] if curves else None
     if line is not None and line.beyond is not None:
