@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -20,6 +20,7 @@ from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import CompilingTarget, Origin, ServesDecoder, Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
+from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options
 from autoauto.space.modes.generation import Generation
@@ -153,6 +154,17 @@ class Setting:
         """Sentences on the assumptions of the model, and on the numbers of the target."""
         notes: tuple[str, ...] = getattr(self.target, "notes", ())
         return (*self.graph.notes, *notes)
+
+    def notes_of(self, configurations: Iterable[Knobs]) -> tuple[str, ...]:
+        """`notes`, and sentences on what is assumed of these configurations."""
+        notes = dict.fromkeys(self.notes)
+        for knobs in configurations:
+            notes |= dict.fromkeys(knobs.session.notes)
+            mode = knobs.mode
+            if isinstance(mode, Training) and spec_of(mode.order).splits_backward and not self.traits.splits_backward:
+                note = "the costs do not say which part of the backward pass makes gradients of weights: "
+                notes[f"{note}{mode.order} moves none of it into idle time"] = None
+        return tuple(notes)
 
     def needs(self, session: Session) -> str:
         """The files that a session needs besides the model (`ServesDecoder.needs`), or an empty text."""

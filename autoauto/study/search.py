@@ -280,9 +280,7 @@ class StudyStorage:
             "origin": str(flow.traits.origin),
             STRICT: str(task.strict),
         }
-        of_sessions = [note for cell in task.space.cells for note in cell[0].session.notes]
-        notes = list(dict.fromkeys([*flow.setting.notes, *of_sessions]))
-        if notes:
+        if notes := flow.setting.notes_of(cell[0] for cell in task.space.cells):
             attributes[NOTES] = json.dumps(notes)
         if flow.setting.shown_clock_hz is not None:
             attributes[CLOCK] = str(flow.setting.shown_clock_hz)

@@ -395,6 +395,7 @@ class ProfileTarget:
         return TargetTraits(
             Origin.ESTIMATED,
             phases=False,
+            splits_backward=False,
             space={"batch_size": _sizes(self._batch_sizes)},
             sessions=(PlainSession,),
             period=Period.SERIAL,
