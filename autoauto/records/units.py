@@ -101,13 +101,13 @@ def format_number(value: float, decimals: int = 1) -> str:
 
 
 def digits(value: float, n_digits: int = 3) -> str:
-    """Write a number with so many digits, a larger one whole and without an exponent.
+    """Write a number with so many digits, without an exponent: of a large one zeros follow.
 
     >>> digits(0.012345), digits(1.5), digits(999.7), digits(1_090_123.4)
-    ('0.0123', '1.5', '1,000', '1,090,123')
+    ('0.0123', '1.5', '1,000', '1,090,000')
     """
     if abs(value) >= 10**n_digits - 0.5:
-        return f"{value:,.0f}"
+        return f"{float(f'{value:.{n_digits}g}'):,.0f}"
     return f"{value:,.{n_digits}g}"
 
 

@@ -223,7 +223,7 @@ def interval_text(ends: tuple[float, float] | None) -> str:
     if ends is None:
         return ""
     low, high = ends
-    return f" ({three_digits(low)} to {three_digits(high)})"
+    return f" ({digits(low)} to {digits(high)})"
 
 
 def answer_line(summary: StudySummary) -> str:
@@ -334,11 +334,6 @@ def tie_text(choices: Iterable[KnobChoice]) -> str:
     ties = [each for each in choices if each.is_tie and each.is_searched and each.name != "batch_size"]
     texts = [f"{choice_text(each)} (x {each.ratio:.2f})" for each in ties]
     return f"not told apart from it: {', '.join(texts)}" if texts else ""
-
-
-def three_digits(value: float) -> str:
-    """A number that is not known better."""
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def unit_of(configurations: Iterable[Knobs]) -> str:

@@ -108,7 +108,7 @@ class _StoredTensor(NamedTuple):
     offset: int
 
 
-class _Part(NamedTuple):
+class _FilePart(NamedTuple):
     """The header of a file; `content` is its digest."""
 
     metadata: dict[str, Any]
@@ -117,7 +117,7 @@ class _Part(NamedTuple):
     n_bytes: int
 
 
-def _read_part(path: Path) -> _Part:
+def _read_part(path: Path) -> _FilePart:
     try:
         with path.open("rb") as file:
             header = _Header(file, path)
@@ -132,10 +132,10 @@ def _read_part(path: Path) -> _Part:
     last = max((tensor.offset for tensor in tensors.values()), default=-1)
     if header.n_read + last >= n_bytes:
         raise UnreadableModel(f"{path} must be a whole GGUF file, it ends at byte {n_bytes:,}, before its last tensor")
-    return _Part(metadata, tensors, content, n_bytes)
+    return _FilePart(metadata, tensors, content, n_bytes)
 
 
-def _later_parts(path: Path, metadata: Mapping[str, Any]) -> Iterator[_Part]:
+def _later_parts(path: Path, metadata: Mapping[str, Any]) -> Iterator[_FilePart]:
     """The parts beside the first, which llama.cpp finds by their names."""
     n_parts = whole_number(metadata.get("split.count", 1), "split.count", path, _MAX_PARTS, minimum=0)
     if n_parts <= 1:

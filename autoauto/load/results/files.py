@@ -8,11 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-import msgspec
-
 import autoauto.load.results as results_package
 from autoauto.load.results.figures import LoadFigures
 from autoauto.records.errors import BadInput
+from autoauto.records.files.json import read_json
 from autoauto.records.units import digits
 
 MAX_DISAGREEMENT = 0.1
@@ -29,12 +28,7 @@ def read_results(path: Path) -> list[LoadFigures]:
     Raises:
         BadInput: no program that is known writes such a file, or it lacks the lengths of prompts or answers.
     """
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{path} must be a file that can be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{path} must be a file in JSON: {error}") from None
+    content = read_json(path)
     programs = []
     for each in iter_modules(results_package.__path__):
         reader = import_module(f"{results_package.__name__}.{each.name}")

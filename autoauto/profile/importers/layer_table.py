@@ -28,7 +28,6 @@ from autoauto.profile.importers.recorded import (
 from autoauto.records.errors import BadInput
 from autoauto.records.files.csv import decimal_point, separator_of
 from autoauto.records.files.fields import MAX_NUMBER
-from autoauto.records.files.packed import title_of
 
 _NEEDED = ("name", "forward_s", "output_bytes")
 _COLUMNS = (
@@ -70,7 +69,7 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
         layer = _layer(f"{path}, line {line}", cells, bytes_before)
         _refuse_sum(f"{path}, line {line}", layer, earlier)
         earlier.append(layer)
-    return RecordedProfile(title_of(path), {size: tuple(each) for size, each in layers.items()})
+    return RecordedProfile(path.stem, {size: tuple(each) for size, each in layers.items()})
 
 
 def _rows(path: Path) -> tuple[list[str], Iterator[Line]]:

@@ -30,7 +30,6 @@ from autoauto.profile.importers.recorded import (
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER, Whole
 from autoauto.records.files.json import from_plain, read_json
-from autoauto.records.files.packed import title_of
 
 _SUFFIX = "_kernel_time"
 _HOST = "CPUExecutionProvider"
@@ -177,7 +176,7 @@ def line_of_nodes(path: Path, records: NodeRecords, batch_size: int | None) -> R
         notes.append(
             f"{path.name}: it lacks the packed weights of {n_packed} nodes, which count as 0 bytes; give the ONNX file"
         )
-    return RecordedProfile(title_of(path), {batch_size or 1: with_boundaries(layers, boundary_bytes)}, tuple(notes))
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundary_bytes)}, tuple(notes))
 
 
 def _nodes(path: Path, events: Sequence[_OrtEvent]) -> Iterator[_Ran]:

@@ -27,7 +27,6 @@ from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedPr
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER, Number, PositiveWhole, Whole
 from autoauto.records.files.json import from_plain, read_json
-from autoauto.records.files.packed import title_of
 
 _BITS = (
     (r"INT64|Int64", 64),
@@ -110,7 +109,7 @@ def read_tensorrt(path: Path, details: Path | None = None, batch_size: int | Non
     if untimed:
         notes.append(f"{path.name}: {len(untimed)} layers without a time count as 0 s, such as {untimed[0]!r:.80}")
     boundaries = _boundary_bytes(layers, f"{details}: layer")
-    return RecordedProfile(title_of(path), {batch_size or 1: with_boundaries(recorded, boundaries)}, tuple(notes))
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(recorded, boundaries)}, tuple(notes))
 
 
 def _batch_note(layers: Sequence[_TrtLayer], batch_size: int, details: Path) -> tuple[str, ...]:

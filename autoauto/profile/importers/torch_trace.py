@@ -40,7 +40,6 @@ from autoauto.profile.importers.recorded import MAX_S, RecordedLayer, RecordedPr
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER, Whole
 from autoauto.records.files.json import from_plain, read_json
-from autoauto.records.files.packed import title_of
 
 _NOT_LAYERS = ("ProfilerStep#", "Optimizer.")
 _GRADIENT = "autograd::engine::evaluate_function: "
@@ -156,7 +155,7 @@ def read_torch_trace(path: Path, details: Path | None = None, batch_size: int | 
     if not boundaries[-1]:
         batch_notes += (f"{path.name}: nothing reads what the last block writes; it counts as 0 bytes",)
     notes = (*trace.notes(n_runs), *batch_notes)
-    return RecordedProfile(title_of(path), {batch_size or 1: with_boundaries(layers, boundaries)}, notes)
+    return RecordedProfile(path.stem, {batch_size or 1: with_boundaries(layers, boundaries)}, notes)
 
 
 class _Level(NamedTuple):

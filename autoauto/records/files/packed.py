@@ -20,12 +20,3 @@ def unpacked(path: Path, most: int = -1) -> bytes:
                 return packed.read(most)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise OSError(EIO, f"damaged, as gzip says: {error}") from error
-
-
-def title_of(path: Path) -> str:
-    """The name of a file without its suffix, packed or not.
-
-    >>> title_of(Path("net.pt.trace.json.gz")), title_of(Path("net.csv"))
-    ('net.pt.trace', 'net')
-    """
-    return Path(path.stem).stem if path.suffix == ".gz" else path.stem

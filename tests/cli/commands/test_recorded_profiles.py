@@ -67,8 +67,8 @@ def test_an_order_that_splits_the_backward_pass_says_that_the_profile_does_not(
     assert main(["predict", *BLOCKS, *DEVICES, *training, "zb1p"]) == 0
     assert said in capsys.readouterr().out
     storage = f"sqlite:///{tmp_path / 'trials.db'}"
-    found = printed(capsys, "search", *BLOCKS, *DEVICES, *training, "1f1b,zb1p", "--storage", storage, "--json")
-    assert said in " ".join(found["assumed"])
+    searched = printed(capsys, "search", *BLOCKS, *DEVICES, *training, "1f1b,zb1p", "--storage", storage, "--json")
+    assert said in " ".join(searched["assumed"])
 
 
 def test_several_files_are_several_batch_sizes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -390,15 +390,6 @@ def _dry_exit_code(expected: DryRun) -> int:
     return Infeasible.exit_code
 
 
-def _plain_time(seconds: float) -> str:
-    """A time to two digits, without an exponent.
-
-    >>> _plain_time(123.4), _plain_time(0.0088), _plain_time(7.46)
-    ('120 s', '0.0088 s', '7.5 s')
-    """
-    return f"{seconds:.2g} s" if seconds < 10 else f"{float(f'{seconds:.2g}'):,.0f} s"
-
-
 def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:
     """A line on how long the measurements would take; known if the database has some of this model on these devices."""
     from autoauto.study.store.database import shown_storage
@@ -407,5 +398,5 @@ def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_meas
     if pace is None or expected_s is None:
         return f"time to measure: not known, since {database} holds no measurement of this model on these devices"
     again = f", and {n_again} to measure the best again" if n_again else ""
-    each = f"{_plain_time(pace.seconds)}, the median of {pace.n_known:,} in {database}"
-    return f"time to measure: about {_plain_time(expected_s)}, {n_measured:,} of the search{again}, each {each}"
+    each = f"{digits(pace.seconds, 2)} s, the median of {pace.n_known:,} in {database}"
+    return f"time to measure: about {digits(expected_s, 2)} s, {n_measured:,} of the search{again}, each {each}"
