@@ -66,7 +66,7 @@ def export(
 def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
     """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
 
-    Raises BadInput if the plan is one of phases, of another model, or for more devices.
+    Raises BadInput if the plan is one of phases, of another model or precision, or for another cluster.
     """
     plan = trial.plan
     if not isinstance(plan, Plan):
@@ -81,6 +81,10 @@ def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
             f"the plan must be for devices of {cluster.name}, which are {len(cluster)}, got one for "
             f"{trial.knobs.n_devices}; try the cluster of the search"
         )
+    for (what, name, digest), made_for in zip(flow.made_for, trial.made_for, strict=False):
+        if made_for.name != name or made_for.digest != digest:
+            given = f"another {name}" if made_for.name == name else made_for.name
+            raise BadInput(f"the plan must be for the {what} {name}, got one for {given}; try the {what} of the search")
     runner = flow.target if isinstance(flow.target, FileRunner) else None
     return Deployment(
         graph=flow.graph,

@@ -34,7 +34,7 @@ from autoauto.space.modes.mode import Mode
 from autoauto.space.modes.phased import Phased
 from autoauto.space.modes.training import Training
 from autoauto.space.space import SearchSpace
-from autoauto.space.trial import Trial
+from autoauto.space.trial import MadeFor, Trial
 
 if TYPE_CHECKING:
     from autoauto.evaluate.modes.phased import PhasedFlow
@@ -154,7 +154,7 @@ class Flow:
 
     def expect(self, knobs: Knobs) -> Trial:
         """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
-        return self._mode(knobs).forecast(knobs, with_timeline=True)
+        return replace(self._mode(knobs).forecast(knobs, with_timeline=True), made_for=self.made_for)
 
     def forecast(self, knobs: Knobs) -> Trial:
         """The trial of `expect`, without its timeline, which takes long to simulate for long steps."""
@@ -217,7 +217,7 @@ class Flow:
 
         On real devices a configuration that was measured before has the same cuts again.
         """
-        return self._mode(knobs).evaluate(knobs)
+        return replace(self._mode(knobs).evaluate(knobs), made_for=self.made_for)
 
     def race(self, trials: Iterable[Trial] | None) -> None:
         """Let runs of pipelines end early once they are slower than the best so far, `trials` included; None for none.
@@ -266,6 +266,11 @@ class Flow:
     def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
         """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
         return self.pipelines.measured_samples_per_s(knobs, run)
+
+    @cached_property
+    def made_for(self) -> tuple[MadeFor, ...]:
+        """What its trials are made for."""
+        return self.setting.made_for()
 
     def fingerprint(self) -> Mapping[str, str]:
         """All besides the knobs on which trials depend; a study refuses to continue with another one."""

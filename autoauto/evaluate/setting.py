@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -20,6 +20,7 @@ from autoauto.records.plans.plan import CutAt, Plan
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.target import CompilingTarget, Origin, ServesDecoder, Target, TargetTraits, traits_of
 from autoauto.records.units import Precision
+from autoauto.schedule.orders.registry import spec_of
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import DEFAULT_PLANNING_PROPORTION, Knobs, compile_options
 from autoauto.space.modes.generation import Generation
@@ -28,7 +29,7 @@ from autoauto.space.modes.mode import Mode
 from autoauto.space.modes.phased import Phased
 from autoauto.space.modes.training import Training
 from autoauto.space.numbers import NAMES_OF_GENERATION, PERCENTILES, QUANTITIES, Result
-from autoauto.space.trial import Trial, measured_trial, with_devices
+from autoauto.space.trial import MadeFor, Trial, measured_trial, with_devices
 from autoauto.targets.clusters import check_fp8
 
 _MAX_SESSIONS = 256  # whose devices are kept in memory
@@ -154,6 +155,17 @@ class Setting:
         notes: tuple[str, ...] = getattr(self.target, "notes", ())
         return (*self.graph.notes, *notes)
 
+    def notes_of(self, configurations: Iterable[Knobs]) -> tuple[str, ...]:
+        """`notes`, and sentences on what is assumed of these configurations."""
+        notes = dict.fromkeys(self.notes)
+        for knobs in configurations:
+            notes |= dict.fromkeys(knobs.session.notes)
+            mode = knobs.mode
+            if isinstance(mode, Training) and spec_of(mode.order).splits_backward and not self.traits.splits_backward:
+                note = "the costs do not say which part of the backward pass makes gradients of weights: "
+                notes[f"{note}{mode.order} moves none of it into idle time"] = None
+        return tuple(notes)
+
     def needs(self, session: Session) -> str:
         """The files that a session needs besides the model (`ServesDecoder.needs`), or an empty text."""
         return self.target.needs(session) if isinstance(self.target, ServesDecoder) else ""
@@ -242,7 +254,7 @@ class Setting:
             "model": self.graph.name,
             "model_content": self.graph.content,
             "cluster": self.cluster.name,
-            "cluster_content": hashlib.sha256(repr(content_of(self.cluster)).encode()).hexdigest()[:16],
+            "cluster_content": _digest(self.cluster),
             "target": self.target.version,
             "precision": str(self.precision),
             "planning_proportion": str(self.planning_proportion),
@@ -251,6 +263,19 @@ class Setting:
             "constraints": "; ".join(sorted({constraint.text for constraint in self.constraints})),
             "cut_at": str(self.cut_at),
         }
+
+    def made_for(self) -> tuple[MadeFor, ...]:
+        """What trials are made for; devices count without their memory, of which a share may stay free."""
+        devices = self.cluster.with_each(lambda device: replace(device, memory_bytes=1))
+        return (
+            MadeFor("model", self.graph.name, self.graph.content),
+            MadeFor("cluster", self.cluster.name, _digest(devices)),
+            MadeFor("precision", str(self.precision)),
+        )
+
+
+def _digest(cluster: Cluster) -> str:
+    return hashlib.sha256(repr(content_of(cluster)).encode()).hexdigest()[:16]
 
 
 def trial_on(

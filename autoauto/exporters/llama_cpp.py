@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 
 from autoauto.engines.llama_cpp import FIRST_PORT, LlamaServerOptions, read_command, server_command
 from autoauto.exporters.exporter import Check, DecoderModel, Deployment, Exporter, generation
+from autoauto.graph.decoders.gguf import opened_path
 from autoauto.records.costs.decoder import Workload
 from autoauto.records.errors import BadInput, DoesNotFit
 from autoauto.targets.host.machine import cores_of
@@ -53,7 +54,7 @@ def processes(deployment: Deployment) -> tuple[LlamaServer, ...]:
     every = []
     for number in range(knobs.replicas):
         own = () if knobs.replicas == 1 else cores_of(number, knobs.session.cores_per_device)
-        path = str(Path(model.name).resolve())
+        path = str(opened_path(Path(model.name)))
         options = knobs.session.options(path, knobs.batch_size, requests, FIRST_PORT + number)
         every.append(LlamaServer(f"server-{number}", own, options))
     return tuple(every)
@@ -68,12 +69,15 @@ def compose(every: Sequence[LlamaServer]) -> str:
     """A service a server, each on its cores; and where there are several, one that shares requests out."""
     lines = ["services:"]
     for process in every:
-        folder = str(Path(process.options.model).parent)
+        model = Path(process.options.model)
+        # Parts of a model may be links, as in the cache of Hugging Face, to files that lie in one folder.
+        folders = dict.fromkeys((model.parent, model.resolve().parent))
+        volumes = [f"{folder}:{folder}:ro" for folder in folders]
         _, *words = server_command(process.options)
         lines += [f"  {process.name}:", f"    image: {IMAGE}", f"    command: {json.dumps(words)}"]
         if process.cores:
             lines.append(f"    cpuset: {json.dumps(','.join(map(str, process.cores)))}")
-        lines += ["    network_mode: host", f"    volumes: [{json.dumps(f'{folder}:{folder}:ro')}]"]
+        lines += ["    network_mode: host", f"    volumes: {json.dumps(volumes)}"]
     if len(every) > 1:
         lines += ["  router:", f"    image: {ROUTER_IMAGE}", "    network_mode: host"]
         lines.append(f"    volumes: [{json.dumps(f'./{ROUTER_FILE}:/etc/nginx/nginx.conf:ro')}]")

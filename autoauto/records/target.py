@@ -44,6 +44,7 @@ class TargetTraits:
             and each is used at once; and plans that are predicted not to fit are tried.
         trains: whether it has a backward pass.
         phases: whether phases can be planned for it.
+        splits_backward: whether its costs say which part of the backward pass makes gradients of weights.
         one_at_a_time: whether measurements in several processes would disturb each other.
         noise: the share of a measured value that is noise.
         n_repeats: turns in which the best configuration of a search is verified.
@@ -69,6 +70,7 @@ class TargetTraits:
     runs_plans: bool = False
     trains: bool = True
     phases: bool = True
+    splits_backward: bool = True
     one_at_a_time: bool = False
     noise: float = 0.0
     n_repeats: int = 1

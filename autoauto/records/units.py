@@ -1,4 +1,5 @@
-"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`, `format_number`.
+"""Units and their conversions: `Precision`, `reference_cycles`, `samples_per_s`, `format_bytes`, `format_number`,
+`digits`.
 
 The types of NumPy arrays that all rooms use: `IntArray`, `FloatArray`, `BoolArray`, `Array`; and `Amount`. How far two
 arrays differ: `relative_error`.
@@ -97,6 +98,17 @@ def format_number(value: float, decimals: int = 1) -> str:
     if 0 < abs(value) < 10 ** (1 - decimals):
         return f"{value:.3g}"
     return f"{value:,.{decimals}f}"
+
+
+def digits(value: float, n_digits: int = 3) -> str:
+    """Write a number with so many digits, without an exponent: of a large one zeros follow.
+
+    >>> digits(0.012345), digits(1.5), digits(999.7), digits(1_090_123.4)
+    ('0.0123', '1.5', '1,000', '1,090,000')
+    """
+    if abs(value) >= 10**n_digits - 0.5:
+        return f"{float(f'{value:.{n_digits}g}'):,.0f}"
+    return f"{value:,.{n_digits}g}"
 
 
 def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amount]:

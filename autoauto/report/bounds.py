@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from autoauto.records.costs.traffic.requests import PERCENTS, Percentiles
 from autoauto.records.target import Origin
+from autoauto.records.units import digits
 from autoauto.report.wording import origin_of, time_text
 from autoauto.space.constraint import Constraint
 from autoauto.space.numbers import REQUEST_LATENCY, TIMES_OF_REQUESTS
@@ -77,7 +78,7 @@ def bounds_of(summary: StudySummary) -> tuple[BoundFact, ...]:
             name, sign, most_s = match.groups()
             text = f"{TIMES[name]} {time_text(values[name])} {sign} {time_text(float(most_s))}"
         else:
-            known = ", ".join(f"{name} is {values[name]:.4g}" for name in constraint.names)
+            known = ", ".join(f"{name} is {digits(values[name], 4)}" for name in constraint.names)
             text = f"{constraint.text} ({known})"
         facts.append(BoundFact(text, constraint.violation(values) <= 0, origin, note))
     return tuple(facts)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from autoauto.records.hardware import Period
 from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
-from autoauto.records.units import format_bytes
+from autoauto.records.units import digits, format_bytes
 from autoauto.report.wording import duration, shown_clock
 from autoauto.space.modes.mode import Mode
 from autoauto.space.study_summary import StudySummary, Verdict
@@ -146,7 +146,7 @@ def why_not(cell: Cell, summary: StudySummary) -> str:
         if rate is None or of_winner is None or rate == of_winner:
             causes = _longer_part(best, winner, shown_clock(summary))
         else:
-            causes = [f"keeps the bounds up to {rate:.3g} requests/s, the winner up to {of_winner:.3g}"]
+            causes = [f"keeps the bounds up to {digits(rate)} requests/s, the winner up to {digits(of_winner)}"]
         idle, of_winner = best.step.bubble_fraction, winner.step.bubble_fraction
         if idle is not None and of_winner is not None and idle > of_winner + 0.005:
             causes.append(f"{100 * idle:.0f} % idle, the winner's {100 * of_winner:.0f} %")

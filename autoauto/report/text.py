@@ -13,7 +13,7 @@ import numpy as np
 
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import KINDS, Action
-from autoauto.records.units import IntArray, format_number
+from autoauto.records.units import IntArray, digits, format_number
 from autoauto.report.style import ACTIVITIES, EXCHANGE, IDLE, printable, spans_besides_actions
 from autoauto.report.wording import action_name, shows_stage, timeline_title
 from autoauto.space.trial import SearchActivity
@@ -268,4 +268,4 @@ def _legend(timeline: Timeline, canvas: _Canvas) -> str:
     if canvas.gap is not None:
         return names
     cycles = timeline.makespan_cycles / canvas.n_columns
-    return f"{names}\ncycles a column: {cycles:,.4g}, shown is what takes most of them"
+    return f"{names}\ncycles a column: {digits(cycles, 4)}, shown is what takes most of them"

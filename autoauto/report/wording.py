@@ -13,7 +13,7 @@ from autoauto.records.plans.plan import Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.units import format_bytes, format_number
+from autoauto.records.units import digits, format_bytes, format_number
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION, Result
 from autoauto.space.objectives import Method, Objective
@@ -144,7 +144,7 @@ def price_text(result: Result, sample: str) -> str:
     usd = result.derived.get(USD_PER_MILLION)
     if usd is None:
         return ""
-    return f"${usd:,.4g} a million {sample}s, ${result.devices.usd_per_hour:,.4g} an hour"
+    return f"${digits(usd, 4)} a million {sample}s, ${digits(result.devices.usd_per_hour or 0.0, 4)} an hour"
 
 
 def energy_text(result: Result, sample: str) -> str:
@@ -157,7 +157,7 @@ def energy_text(result: Result, sample: str) -> str:
     joules = result.derived.get(MAX_JOULES)
     if joules is None:
         return ""
-    return f"at most {joules:,.4g} J a {sample}, at a limit of {result.devices.power_limit_w:,.4g} W"
+    return f"at most {digits(joules, 4)} J a {sample}, at a limit of {digits(result.devices.power_limit_w or 0.0, 4)} W"
 
 
 def stage_devices(stage: Stage) -> str:
@@ -223,7 +223,7 @@ def interval_text(ends: tuple[float, float] | None) -> str:
     if ends is None:
         return ""
     low, high = ends
-    return f" ({three_digits(low)} to {three_digits(high)})"
+    return f" ({digits(low)} to {digits(high)})"
 
 
 def answer_line(summary: StudySummary) -> str:
@@ -258,7 +258,7 @@ def serving_text(knobs: Knobs) -> str:
 
 def time_text(seconds: float) -> str:
     """A duration to three digits: milliseconds below a second."""
-    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
+    return f"{digits(1e3 * seconds)} ms" if seconds < 0.9995 else f"{digits(seconds)} s"
 
 
 def time_between_text(seconds: float, low_s: float | None, high_s: float | None) -> str:
@@ -334,11 +334,6 @@ def tie_text(choices: Iterable[KnobChoice]) -> str:
     ties = [each for each in choices if each.is_tie and each.is_searched and each.name != "batch_size"]
     texts = [f"{choice_text(each)} (x {each.ratio:.2f})" for each in ties]
     return f"not told apart from it: {', '.join(texts)}" if texts else ""
-
-
-def three_digits(value: float) -> str:
-    """A number that is not known better."""
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def unit_of(configurations: Iterable[Knobs]) -> str:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from autoauto.records.costs.traffic.requests import PERCENTS
 from autoauto.records.errors import BadInput, did_you_mean
+from autoauto.records.units import digits
 from autoauto.space.numbers import RESULT_NAMES, TIMES_OF_REQUESTS
 from autoauto.space.table import KNOB_NAMES
 
@@ -135,7 +136,7 @@ class Constraint:
 
     def reason(self, values: Mapping[str, float]) -> str:
         """A line that says that it does not hold, and for which values."""
-        shown = ", ".join(f"{name} is {values[name]:.4g}" for name in self.names)
+        shown = ", ".join(f"{name} is {digits(values[name], 4)}" for name in self.names)
         return f"{self.text} does not hold: {shown}"
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from autoauto.records.interval import RunEnds
 from autoauto.records.target import Origin
-from autoauto.records.units import format_bytes, format_number
+from autoauto.records.units import digits, format_bytes, format_number
 
 
 class TrialNumber(NamedTuple):
@@ -33,6 +33,10 @@ class TrialNumber(NamedTuple):
     origin: Origin | None = None
     in_constraints: bool = False
     quantity: str = ""
+
+
+def _text(form: str, n_digits: int = 4) -> Callable[[float], str]:
+    return lambda value: form.format(digits(value, n_digits))
 
 
 def number(default: Any = None, **facts: Any) -> Any:
@@ -72,16 +76,16 @@ class TokenResult:
         text=lambda speed: f"{format_number(speed, 0)} a second of all answers",
         in_constraints=True,
     )
-    tpot_s: float = number(0.0, title="time per output token", text="{:.4g} s".format, in_constraints=True)
-    ttft_s: float = number(0.0, title="time to first token", text="{:.4g} s".format, in_constraints=True)
+    tpot_s: float = number(0.0, title="time per output token", text=_text("{} s"), in_constraints=True)
+    ttft_s: float = number(0.0, title="time to first token", text=_text("{} s"), in_constraints=True)
     tpot_low_s: float | None = number()
-    tpot_high_s: float | None = number(title="TPOT error", text="up to {:.4g} s".format)
+    tpot_high_s: float | None = number(title="TPOT error", text=_text("up to {} s"))
     ttft_low_s: float | None = number()
-    ttft_high_s: float | None = number(title="TTFT error", text="up to {:.4g} s".format)
+    ttft_high_s: float | None = number(title="TTFT error", text=_text("up to {} s"))
     bounds_probability: float | None = number(title="bounds hold", text="with a probability of {:.0%}".format)
     kv_cache_bytes: int = number(0, is_whole=True, title="KV cache", text=format_bytes, in_constraints=True)
     prefill_busy_share: float | None = number(title="prefill workers", text="compute {:.0%} of the time".format)
-    kv_transfer_s: float | None = number(title="KV cache transfer", text="{:.3g} s of a prompt".format)
+    kv_transfer_s: float | None = number(title="KV cache transfer", text=_text("{} s of a prompt", 3))
 
     @property
     def tokens_per_s_ends(self) -> tuple[float, float] | None:
@@ -103,7 +107,7 @@ TIMES_OF_REQUESTS = {"ttft": "TTFT", "tpot": "TPOT", "latency": "request latency
 
 
 def _percentile(of: str) -> Any:
-    return number(title=of, text="{:.4g} s".format, in_constraints=True)
+    return number(title=of, text=_text("{} s"), in_constraints=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +147,15 @@ class ArrivalResult:
         queue_growth_per_s: requests by which the queue grows a second; 0 where replicas keep up.
     """
 
-    rate_per_s: float | None = number(title="arrivals", text="{:.4g} requests a second".format)
+    rate_per_s: float | None = number(title="arrivals", text=_text("{} requests a second"))
     busy_share: float | None = number(title="busy", text="{:.0%} of the time".format)
     kv_share: float | None = number(title="KV cache held", text="{:.0%} in the mean".format)
-    n_waiting: float | None = number(title="waiting", text="{:.3g} requests in the mean".format)
+    n_waiting: float | None = number(title="waiting", text=_text("{} requests in the mean", 3))
     n_waiting_kv: float | None = number()
     n_waiting_tokens: float | None = number()
     n_waiting_sequences: float | None = number()
     n_preempted: int | None = number(is_whole=True, title="preempted", text="{:,} times".format)
-    queue_growth_per_s: float | None = number(title="queue", text="grows by {:.3g} requests a second".format)
+    queue_growth_per_s: float | None = number(title="queue", text=_text("grows by {} requests a second", 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +194,10 @@ class DeviceTotals:
     """
 
     usd_per_hour: float | None = number(
-        title="price", text="${:,.4g} an hour".format, in_constraints=True, quantity="price_per_hour"
+        title="price", text=_text("${} an hour"), in_constraints=True, quantity="price_per_hour"
     )
     power_limit_w: float | None = number(
-        title="power limit", text="{:,.4g} W".format, in_constraints=True, quantity="power_limit_w"
+        title="power limit", text=_text("{} W"), in_constraints=True, quantity="power_limit_w"
     )
 
     @staticmethod

@@ -63,6 +63,14 @@ class Status(StrEnum):
     """An exception that no target raises on purpose."""
 
 
+class MadeFor(NamedTuple):
+    """What a trial was made for, by a name and a digest: `what` is "model", "cluster" or "precision"."""
+
+    what: str
+    name: str
+    digest: str = ""
+
+
 @dataclass(frozen=True, slots=True, init=False)
 class Trial(Displayed):
     """What came of one configuration.
@@ -88,6 +96,7 @@ class Trial(Displayed):
         number: in its study; -1 outside of a study.
         values: of the study's objectives; empty outside of a study, and unless `fits`.
         origin: of the measured numbers; None when it does not run, and when read from a database without its plans.
+        made_for: its model, cluster and precision; empty when read from a database, whose study has them.
     """
 
     knobs: Knobs
@@ -106,6 +115,7 @@ class Trial(Displayed):
     number: int = -1
     values: tuple[float, ...] = ()
     origin: Origin | None = field(default=None, compare=False)
+    made_for: tuple[MadeFor, ...] = field(default=(), compare=False, repr=False)
 
     def __init__(
         self,

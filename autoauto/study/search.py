@@ -280,9 +280,7 @@ class StudyStorage:
             "origin": str(flow.traits.origin),
             STRICT: str(task.strict),
         }
-        of_sessions = [note for cell in task.space.cells for note in cell[0].session.notes]
-        notes = list(dict.fromkeys([*flow.setting.notes, *of_sessions]))
-        if notes:
+        if notes := flow.setting.notes_of(cell[0] for cell in task.space.cells):
             attributes[NOTES] = json.dumps(notes)
         if flow.setting.shown_clock_hz is not None:
             attributes[CLOCK] = str(flow.setting.shown_clock_hz)
@@ -375,10 +373,11 @@ def search_study(
         if storage.request is None or flow.traits.runs_plans:  # a report has no flow to ask, or not these devices
             summary = with_auto_pipeline(flow, study, summary)
         note_answer(study, summary.winner)  # every view of the study shows this one: earlier verifications count, too
-        trials = {trial.knobs: trial for trial in summary.trials}  # those that have turns with their means
         if result.best is not None:  # where engines were measured, none of these may keep the bounds
-            result = replace(result, best=summary.winner, front=result.front if summary.winner else ())
-        return replace(result, trials=trials, summary=summary)
+            best = summary.winner and replace(summary.winner, made_for=flow.made_for)  # it may be read
+            result = replace(result, best=best, front=result.front if best else ())
+        # Trials that have turns with their means.
+        return replace(result, trials={trial.knobs: trial for trial in summary.trials}, summary=summary)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def test_a_plan_names_the_devices_of_this_machine_where_they_are_unlike(tmp_path
     on_ipus, on_host = load_flow(model), load_flow(model, str(cluster), "host")
     trial = on_ipus.expect(Knobs(1, 4))
     assert deployment(on_ipus, model, trial).devices == ()
-    trial = replace(trial, knobs=Knobs(1, 4, session=OnnxRuntimeSession()))
+    trial = replace(trial, knobs=Knobs(1, 4, session=OnnxRuntimeSession()), made_for=())
     assert deployment(on_host, model, trial).devices == (
         DeviceSession("cpu:1", SessionOptions(1, OnnxRuntimeSession())),
     )

@@ -55,6 +55,20 @@ def test_compose_starts_every_server_on_its_cores_and_shares_requests_out() -> N
     assert "server 127.0.0.1:8080;\n    server 127.0.0.1:8081;" in router(BESIDE)
 
 
+@pytest.mark.usefixtures("_cores")
+def test_compose_has_the_files_to_which_parts_of_a_model_are_links(tmp_path: Path) -> None:
+    blob, part = tmp_path / "blobs" / "digest", tmp_path / "snapshot" / "m-00001-of-00002.gguf"
+    for path in (blob, part):
+        path.parent.mkdir()
+    blob.touch()
+    part.symlink_to(blob)
+    [first, _] = processes(deployment(source=DecoderModel(str(part), DECODER)))
+    assert first.options.model == str(part)
+    [volumes] = {line.strip() for line in compose([first]).splitlines() if "volumes" in line}
+    folders = [f"{path.parent}:{path.parent}:ro" for path in (part, blob)]
+    assert volumes == f"volumes: {json.dumps(folders)}"
+
+
 DECODER = Decoder("m", "LlamaForCausalLM", 64, 4, 8, 2, 8, 96, 100, is_tied=False)
 
 

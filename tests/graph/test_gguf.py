@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,69 @@ def test_the_content_changes_with_the_header_alone(tmp_path: Path) -> None:
 def test_a_header_without_what_is_needed_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     with pytest.raises(UnreadableModel, match=said):
         read_gguf(written(tmp_path, changes))
+
+
+def parts(tmp_path: Path, n_parts: int = 3) -> list[Path]:
+    """A model as gguf-split writes it with --no-tensor-first-split: the first part has the entries and no tensors."""
+    paths = [tmp_path / f"big-{number + 1:05}-of-{n_parts:05}.gguf" for number in range(n_parts)]
+    names = list(TENSORS)
+    for number, path in enumerate(paths):
+        entries: dict[str, object] = {"split.no": number, "split.count": n_parts, "split.tensors.count": len(TENSORS)}
+        if number == 0:
+            entries |= {"general.architecture": "llama", **ENTRIES}
+        own = names[number - 1 :: n_parts - 1] if number else []
+        path.write_bytes(gguf_bytes(entries, {name: TENSORS[name] for name in own}))
+    return paths
+
+
+def test_a_model_in_parts_has_the_tensors_and_bytes_of_all(tmp_path: Path) -> None:
+    first, *later = parts(tmp_path)
+    file, whole = read_gguf(first), read_gguf(written(tmp_path))
+    assert file.decoder == replace(whole.decoder, name="big")
+    assert (file.path, file.weights) == (str(first), "Q8_0")
+    assert file.n_bytes == sum(path.stat().st_size for path in (first, *later))
+    for path in later:
+        path.write_bytes(path.read_bytes().replace(b"blk.0.attn_q", b"blk.1.attn_q"))
+    assert read_gguf(first).content != file.content
+
+
+def test_parts_that_are_links_are_opened_by_their_own_names(tmp_path: Path) -> None:
+    """The cache of Hugging Face has files by their digests, and links with their names."""
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    for path in parts(tmp_path):
+        (snapshot / path.name).symlink_to(path.rename(blobs / f"digest-{path.stem[4:9]}"))
+    first = snapshot / "big-00001-of-00003.gguf"
+    assert read_gguf(first).path == str(first)
+
+
+def test_a_model_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
+    first, second, third = parts(tmp_path)
+    with pytest.raises(UnreadableModel, match=rf"3 parts is opened by its first, got {second}; give {first}"):
+        read_gguf(second)
+    content = third.read_bytes()
+    third.unlink()
+    with pytest.raises(UnreadableModel, match=rf"must be in one folder, {third.name} is missing beside {first}"):
+        read_gguf(first)
+    third.write_bytes(second.read_bytes())
+    with pytest.raises(UnreadableModel, match="must be part 3 of a model, its header says otherwise"):
+        read_gguf(first)
+    third.write_bytes(content[:-100])
+    with pytest.raises(UnreadableModel, match="must be a whole GGUF file"):
+        read_gguf(first)
+    other = tmp_path / "other.gguf"
+    first.rename(other)
+    with pytest.raises(UnreadableModel, match=rf"got {other}; give .*other-00001-of-00003\.gguf"):
+        read_gguf(other)
+
+
+def test_parts_of_two_models_are_refused(tmp_path: Path) -> None:
+    first, _, third = parts(tmp_path)
+    entries = {"split.no": 2, "split.count": 3, "split.tensors.count": 4}
+    third.write_bytes(gguf_bytes(entries, {"output.weight": (64, 100)}))
+    with pytest.raises(UnreadableModel, match=r"parts of .* must have 4 tensors, they have 3; copy them again"):
+        read_gguf(first)
 
 
 def test_no_beginning_of_a_file_is_read_as_a_whole(tmp_path: Path) -> None:

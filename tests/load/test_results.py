@@ -187,10 +187,10 @@ def test_a_file_that_lacks_something_is_refused(content: object, reason: str, pa
 
 
 def test_what_cannot_be_read_is_refused(path: Path) -> None:
-    with pytest.raises(BadInput, match="must be a file that can be read"):
+    with pytest.raises(BadInput, match="a JSON file must be readable"):
         read_results(path)
     path.write_text("tokens 5")
-    with pytest.raises(BadInput, match="must be a file in JSON"):
+    with pytest.raises(BadInput, match="must be JSON"):
         read_results(path)
 
 

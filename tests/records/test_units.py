@@ -1,9 +1,10 @@
 """Conversions between bytes, cycles, seconds and rates."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autoauto.records.units import MIB, bytes_per_s, format_bytes, gbps, samples_per_s
+from autoauto.records.units import MIB, bytes_per_s, digits, format_bytes, gbps, samples_per_s
 
 
 @given(st.floats(0.1, 1e4))
@@ -23,3 +24,10 @@ def test_bytes_are_written_in_the_largest_unit_that_fits() -> None:
         "1024.0 KiB",
         "1.0 MiB",
     ]
+
+
+@given(st.floats(1e-3, 1e15), st.integers(2, 6))
+def test_a_number_for_people_has_no_exponent_and_so_many_digits(value: float, n_digits: int) -> None:
+    shown = digits(value, n_digits)
+    assert "e" not in shown
+    assert float(shown.replace(",", "")) == pytest.approx(value, rel=0.5 * 10.0 ** (1 - n_digits))

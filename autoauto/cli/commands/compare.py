@@ -38,11 +38,12 @@ def run(args: argparse.Namespace) -> int:
         flow.simulated_samples_per_s(knobs, simulated, estimated),
         flow.measured_samples_per_s(knobs, run),
     )
+    notes = flow.setting.notes_of([knobs])
     if args.json:
         rows = compare_rows(estimated, simulated, run, speeds)
         plan = {"fits": True, "partition": list(estimated.partition), "core_fraction": run.core_fraction}
-        print_json(plan | {"rows": rows, "assumed": list(flow.setting.notes)})
+        print_json(plan | {"rows": rows, "assumed": list(notes)})
     else:
         show(compare_table(estimated, simulated, run, speeds, flow.traits.origin, flow.setting.shown_clock_hz))
-        print_assumed(flow.setting.notes)
+        print_assumed(notes)
     return 0

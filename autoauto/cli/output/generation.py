@@ -13,7 +13,7 @@ from autoauto.records.costs.profile import RESERVE
 from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.costs.traffic.requests import PERCENTS
 from autoauto.records.target import RunsServers
-from autoauto.records.units import GIB, MIB, format_number
+from autoauto.records.units import GIB, MIB, digits, format_number
 from autoauto.report.bounds import bounds_of
 from autoauto.report.wording import prefill_text, time_between_text, time_text
 from autoauto.space.modes.generation import Generation
@@ -194,15 +194,17 @@ def show_traffic(trial: Trial) -> None:
         if known := percentiles_of(trial, name):
             rows.append((title, *map(time_text, known.values())))
     columns = [Column(head) for head in ("", *PERCENTS)]
-    show("", Table(f"{load.rate_per_s:.4g} requests a second arrive, simulated", tuple(columns), tuple(rows)))
+    arrivals = f"{digits(load.rate_per_s or 0.0, 4)} requests a second arrive, simulated"
+    show("", Table(arrivals, tuple(columns), tuple(rows)))
     show(
         f"replicas compute {load.busy_share:.0%} of the time; {load.kv_share:.0%} of their KV caches is held and "
-        f"{load.n_waiting:.3g} requests wait, in the mean; {load.n_preempted:,} times a sequence was taken back"
+        f"{digits(load.n_waiting or 0.0)} requests wait, in the mean; "
+        f"{load.n_preempted:,} times a sequence was taken back"
     )
     for fact in load_facts(trial):
         show(f"{fact.headline} binds: {fact.text}")
     if load.queue_growth_per_s:
         show(
-            f"too much: the queue grows by {load.queue_growth_per_s:.3g} requests a second, so these times grow for as "
-            "long as requests come"
+            f"too much: the queue grows by {digits(load.queue_growth_per_s)} requests a second, so these times grow "
+            "for as long as requests come"
         )

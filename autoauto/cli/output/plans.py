@@ -71,7 +71,7 @@ def show_plan(
     if device_run is not None:
         _show_run(flow, device_run, origin)
     _show_speed(flow, knobs, result, origin, generated)
-    print_assumed((*flow.setting.notes, *knobs.session.notes))
+    print_assumed(flow.setting.notes_of([knobs]))
     return 0
 
 
@@ -177,7 +177,7 @@ def describe_configuration(flow: Flow, knobs: Knobs) -> dict[str, Any]:
     """One configuration of a model on a cluster as plain values."""
     names = {"model": flow.graph.name, "cluster": flow.cluster.name, "precision": str(flow.setting.precision)}
     values = {name: value for name, value in flat(knobs).items() if value is not None}
-    return {**names, **values, "assumed": list(flow.setting.notes)}
+    return {**names, **values, "assumed": list(flow.setting.notes_of([knobs]))}
 
 
 def describe_plan(plan: Plan | PhasedPlan) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from autoauto.evaluate.serving.rows import (
 )
 from autoauto.records.costs.decoder import Decoder, WeightFormat, Workload
 from autoauto.records.errors import BadInput, DoesNotFit, Unsupported
+from autoauto.records.units import digits
 from autoauto.targets.gpu.calibration import HELD, INTERVAL, Calibration, Factors, Group, Ratio, fit
 from autoauto.targets.gpu.family_errors import decoding_family, family_of
 from autoauto.targets.gpu.systems import system_named
@@ -277,7 +278,7 @@ def _check_agreement(row: Row, measured: Measured) -> None:
         raise row.error(
             "tokens_per_s",
             f"must agree with the latencies: {n_clients} requests in flight get {'' if fewest else 'at most '}"
-            f"{most:.4g} tokens/s by them, got {tokens_per_s:g}; which is it?",
+            f"{digits(most, 4)} tokens/s by them, got {digits(tokens_per_s, 6)}; which is it?",
         )
 
 
@@ -290,7 +291,7 @@ def _check_unit(row: Row, name: str, value: float | None, forecast: float) -> No
         name, unit, shown = RESULTS_OF_PACKAGE[name], "milliseconds", 1e3 * forecast
     raise row.error(
         name,
-        f"must be in {unit}, got {row.text(name)!r:.40} where the forecast is {shown:.3g}; which unit is it in?",
+        f"must be in {unit}, got {row.text(name)!r:.40} where the forecast is {digits(shown)}; which unit is it in?",
     )
 
 
@@ -378,7 +379,8 @@ def notes_of(calibrated: Calibrated | None, systems: Sequence[str]) -> tuple[str
     assumed = (
         f"intervals hold {100 * INTERVAL:.0f} % of measured rows",
         f"bounds on latency are kept by an end of the interval that {100 * HELD:.0f} % keep",
-        "ten requests of one length a client, the first of all at once",
+        "ten requests of one length a client, the first of all at once: "
+        "such waits are in TTFT and latency, not in tokens/s",
         f"no pipeline of {' or '.join(unmeasured)} was measured: stages are assumed to wait for the host as others do",
     )
     if calibrated is None:

@@ -2,6 +2,7 @@
 
     "GGUF" | version | n tensors | n entries | entries: key, type, value ... | tensors: name, shape, type, offset ...
 
+A large model is several files, NAME-00001-of-00003.gguf and so on: the first has the entries, each has some tensors.
 Weights are not read. The engine reads the file itself; the forecast and the report need a few numbers of the header.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from math import prod
@@ -35,6 +36,10 @@ _MAX_AXES = 4
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 """The types of entries that are numbers, as `struct` calls them."""
 _TEXT, _LIST = 8, 9
+_MAX_PARTS = 2**16 - 1
+"""The number of parts is stored in 16 bits [gguf]."""
+_PART = re.compile(r"-\d{5}-of-\d{5}\Z")
+"""The end of the name of a part."""
 _OF_BLOCK = re.compile(r"blk\.(\d{1,4})\.")
 _FORMATS = {
     **{0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K"},
@@ -57,27 +62,39 @@ def is_gguf(name: object) -> bool:
 
 
 def read_gguf(path: Path) -> DecoderFile:
-    """The decoder in a GGUF file; `UnreadableModel` if it is none, is cut short, or lacks a number that is needed."""
-    try:
-        with path.open("rb") as file:
-            header = _Header(file, path)
-            metadata, tensors = header.read()
-            content = header.digest.hexdigest()
-        n_bytes = path.stat().st_size
-    except OSError as error:
-        raise UnreadableModel(f"{path} must be a readable file, got: {error.strerror}") from None
-    except struct.error:
-        raise UnreadableModel(f"{path} must be a whole GGUF file, it ends within its header") from None
-    # Offsets count from the end of the header on.
-    last = max((tensor.offset for tensor in tensors.values()), default=0)
-    if header.n_read + last >= n_bytes:
-        raise UnreadableModel(f"{path} must be a whole GGUF file, it ends at byte {n_bytes:,}, before its last tensor")
+    """The decoder in a GGUF file, with the tensors of all its parts.
+
+    Raises:
+        UnreadableModel: it is none, is cut short, or lacks a number that is needed; or it is a later part of a model,
+            or lacks one.
+    """
+    first = _read_part(path)
+    parts = [first, *_later_parts(path, first.metadata)]
+    tensors: dict[str, _StoredTensor] = {}
+    for part in parts:
+        tensors |= part.tensors
+    n_tensors = first.metadata.get("split.tensors.count")
+    if len(parts) > 1 and n_tensors != len(tensors):
+        raise UnreadableModel(
+            f"the {len(parts)} parts of {path} must have {n_tensors} tensors, they have {len(tensors)}; copy them again"
+        )
     formats = Counter[int]()
     for tensor in tensors.values():
         formats[tensor.format] += prod(tensor.shape)
     number = formats.most_common(1)[0][0] if formats else 0
-    decoder = _decoder(path, metadata, tensors)
-    return DecoderFile(str(path.resolve()), decoder, _FORMATS.get(number, f"type {number}"), n_bytes, content)
+    content = "".join(part.content for part in parts)
+    return DecoderFile(
+        path=str(opened_path(path)),
+        decoder=_decoder(path, first.metadata, tensors),
+        weights=_FORMATS.get(number, f"type {number}"),
+        n_bytes=sum(part.n_bytes for part in parts),
+        content=content if len(parts) == 1 else sha256(content.encode()).hexdigest(),
+    )
+
+
+def opened_path(path: Path) -> Path:
+    """The path by which llama.cpp opens a file: a link of a part stays, for the names of parts follow from its name."""
+    return path.absolute() if _PART.search(path.stem) else path.resolve()
 
 
 def graph_of_file(file: DecoderFile) -> LayerGraph:
@@ -89,6 +106,56 @@ class _StoredTensor(NamedTuple):
     shape: tuple[int, ...]
     format: int
     offset: int
+
+
+class _FilePart(NamedTuple):
+    """The header of a file; `content` is its digest."""
+
+    metadata: dict[str, Any]
+    tensors: dict[str, _StoredTensor]
+    content: str
+    n_bytes: int
+
+
+def _read_part(path: Path) -> _FilePart:
+    try:
+        with path.open("rb") as file:
+            header = _Header(file, path)
+            metadata, tensors = header.read()
+            content = header.digest.hexdigest()
+        n_bytes = path.stat().st_size
+    except OSError as error:
+        raise UnreadableModel(f"{path} must be a readable file, got: {error.strerror}") from None
+    except struct.error:
+        raise UnreadableModel(f"{path} must be a whole GGUF file, it ends within its header") from None
+    # Offsets count from the end of the header on. The first part of several may have no tensors.
+    last = max((tensor.offset for tensor in tensors.values()), default=-1)
+    if header.n_read + last >= n_bytes:
+        raise UnreadableModel(f"{path} must be a whole GGUF file, it ends at byte {n_bytes:,}, before its last tensor")
+    return _FilePart(metadata, tensors, content, n_bytes)
+
+
+def _later_parts(path: Path, metadata: Mapping[str, Any]) -> Iterator[_FilePart]:
+    """The parts beside the first, which llama.cpp finds by their names."""
+    n_parts = whole_number(metadata.get("split.count", 1), "split.count", path, _MAX_PARTS, minimum=0)
+    if n_parts <= 1:
+        return
+
+    def named(number: int) -> Path:
+        return path.with_name(f"{_PART.sub('', path.stem)}-{number + 1:05}-of-{n_parts:05}{SUFFIX}")
+
+    if metadata.get("split.no") != 0 or path != named(0):
+        raise UnreadableModel(f"a model of {n_parts} parts is opened by its first, got {path}; give {named(0)}")
+    for number in range(1, n_parts):
+        if not named(number).exists():
+            raise UnreadableModel(
+                f"the {n_parts} parts of a model must be in one folder, {named(number).name} is missing beside {path}; "
+                "copy it there"
+            )
+        part = _read_part(named(number))
+        if part.metadata.get("split.no") != number:
+            raise UnreadableModel(f"{named(number)} must be part {number + 1} of a model, its header says otherwise")
+        yield part
 
 
 class _Header:
@@ -195,7 +262,7 @@ def _decoder(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, _Sto
     if widths and max(widths) != width:
         raise contradiction("feed_forward_length", width, f"a matrix ffn_down of {max(widths)}")
     return Decoder(
-        name=path.stem,
+        name=_PART.sub("", path.stem),
         architecture=architecture,
         hidden_size=hidden_size,
         n_layers=n_layers,

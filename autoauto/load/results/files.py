@@ -8,11 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 
-import msgspec
-
 import autoauto.load.results as results_package
 from autoauto.load.results.figures import LoadFigures
 from autoauto.records.errors import BadInput
+from autoauto.records.files.json import read_json
+from autoauto.records.units import digits
 
 MAX_DISAGREEMENT = 0.1
 """Relative difference of tokens/s and requests/s times tokens from which on a note says so."""
@@ -28,12 +28,7 @@ def read_results(path: Path) -> list[LoadFigures]:
     Raises:
         BadInput: no program that is known writes such a file, or it lacks the lengths of prompts or answers.
     """
-    try:
-        content = msgspec.json.decode(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{path} must be a file that can be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{path} must be a file in JSON: {error}") from None
+    content = read_json(path)
     programs = []
     for each in iter_modules(results_package.__path__):
         reader = import_module(f"{results_package.__name__}.{each.name}")
@@ -52,7 +47,8 @@ def _doubts(figures: LoadFigures) -> Iterator[str]:
         return
     product = figures.requests_per_s * figures.output_tokens
     if figures.tokens_per_s is not None and abs(product / figures.tokens_per_s - 1) > MAX_DISAGREEMENT:
-        yield f"tokens/s are {figures.tokens_per_s:.4g}, requests/s times tokens of an answer {product:.4g}"
+        said = digits(figures.tokens_per_s, 4)
+        yield f"tokens/s are {said}, requests/s times tokens of an answer {digits(product, 4)}"
     latency_s = figures.latency_s
     if latency_s is None and figures.ttft_s is not None and figures.tpot_s is not None:
         latency_s = figures.ttft_s + (figures.output_tokens - 1) * figures.tpot_s
@@ -61,7 +57,8 @@ def _doubts(figures: LoadFigures) -> Iterator[str]:
     in_flight = figures.requests_per_s * latency_s
     if not 1 / MAX_TIMES <= in_flight / figures.concurrency <= MAX_TIMES:
         yield (
-            f"requests in flight are {figures.concurrency:.4g} by the file, {in_flight:.3g} by requests/s times latency"
+            f"requests in flight are {digits(figures.concurrency, 4)} by the file, {digits(in_flight)} by requests/s "
+            "times latency"
         )
 
 

@@ -18,6 +18,7 @@ from autoauto.records.costs.options import CompileOptions, PlainSession
 from autoauto.records.costs.profile import PARAMETER, CompiledRange, LayerProfile, ModelProfile, ProgramStep
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MAX_NUMBER
+from autoauto.records.files.packed import unpacked
 from autoauto.records.hardware import Cluster, Device, Period
 from autoauto.records.layers import Layer, LayerGraph, LayerRange, Tensor
 from autoauto.records.target import Origin, TargetTraits
@@ -191,9 +192,9 @@ def with_boundaries(layers: Sequence[RecordedLayer], boundary_bytes: Sequence[fl
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file, which messages call `what`; raises BadInput if it cannot be read, or is no UTF-8."""
+    """The text of a file, packed or not, which messages call `what`; raises BadInput if it cannot be read as UTF-8."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return unpacked(path).decode("utf-8-sig")
     except OSError as error:
         raise BadInput(f"{what} must be readable, {path}: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
@@ -394,6 +395,7 @@ class ProfileTarget:
         return TargetTraits(
             Origin.ESTIMATED,
             phases=False,
+            splits_backward=False,
             space={"batch_size": _sizes(self._batch_sizes)},
             sessions=(PlainSession,),
             period=Period.SERIAL,

@@ -206,11 +206,13 @@ class Decoder:
 
 
 class DecoderFile(NamedTuple):
-    """A decoder in one file, as an engine of this machine reads it.
+    """A decoder in a file, as an engine of this machine reads it.
 
     Attributes:
+        path: the file, of several parts the first.
         decoder: by the header of the file.
         weights: the format that most weights have, in the words of the file's format.
+        n_bytes: of all parts.
         content: changes with the header, so with all shapes and formats.
     """
 

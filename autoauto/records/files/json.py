@@ -15,6 +15,7 @@ import msgspec
 
 from autoauto.records.errors import BadInput
 from autoauto.records.files.fields import MisfitError, brief, from_other, misfit_of, to_other
+from autoauto.records.files.packed import unpacked
 
 Value = TypeVar("Value")
 
@@ -82,9 +83,9 @@ def from_plain(
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises BadInput if it cannot be read, or is not JSON."""
+    """Read a JSON file, packed or not. Raises BadInput if it cannot be read, or is not JSON."""
     try:
-        return _parsed(path.read_bytes(), str(path))
+        return _parsed(unpacked(path), str(path))
     except OSError as error:
         raise BadInput(f"a JSON file must be readable, {path}: {error.strerror}; check the path") from error
 

@@ -12,7 +12,6 @@ comma. The formats are those of [azure-traces], [burstgpt] and [mooncake].
 from __future__ import annotations
 
 import csv
-import gzip
 import hashlib
 import io
 import json
@@ -29,6 +28,7 @@ from autoauto.records.costs.traffic.load import BLOCK_TOKENS, MAX_TOKENS, Trace,
 from autoauto.records.costs.traffic.requests import Requests
 from autoauto.records.errors import BadInput
 from autoauto.records.files.csv import decimal_point, named_twice, separator_of
+from autoauto.records.files.packed import unpacked
 
 MAX_REQUESTS = 200_000
 MAX_BYTES = 2**28
@@ -87,13 +87,9 @@ def read_trace(path: Path) -> Trace:
 def _content(path: Path) -> bytes:
     """The bytes of the file, unpacked: a compressed copy is the same trace."""
     try:
-        with path.open("rb") as file:
-            is_packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if is_packed else path.open("rb") as source:
-            content: bytes = source.read(MAX_BYTES + 1)
-    except (OSError, EOFError) as error:
-        problem = getattr(error, "strerror", None) or error
-        raise BadInput(f"a trace must be a file that can be read, got {path}: {problem}") from None
+        content = unpacked(path, MAX_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"a trace must be a file that can be read, got {path}: {error.strerror}") from None
     if len(content) > MAX_BYTES:
         raise BadInput(f"a trace has at most {MAX_BYTES // 2**20} MiB, {path} has more; try a part of it")
     return content

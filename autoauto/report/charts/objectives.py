@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from autoauto.records.units import format_number
+from autoauto.records.units import digits, format_number
 from autoauto.report.charts.chart import Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.dots import best_ring, trial_series
 from autoauto.report.charts.plan import time_unit
@@ -53,7 +53,7 @@ class _Measure(NamedTuple):
             return f"{format_number(value)} {trial.unit}"
         if self.objective.unit == "s":
             return format_value("latency_s", value)
-        return f"{value:,.4g} {objective_unit(self.objective, [trial.knobs])}"
+        return f"{digits(value, 4)} {objective_unit(self.objective, [trial.knobs])}"
 
 
 class _Measures(NamedTuple):

@@ -12,7 +12,7 @@ from autoauto.records.plans.phased import Phase, PhasedPlan
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import CHECK
-from autoauto.records.units import GIB, MIB, IntArray, format_bytes
+from autoauto.records.units import GIB, MIB, IntArray, digits, format_bytes
 from autoauto.report.charts.chart import OTHER, Axis, Chart, Mark, Panel, Series, Shape, category_axis
 from autoauto.report.reasons import part_names
 from autoauto.report.style import ACTIVITIES, EXCHANGE, spans_besides_actions
@@ -48,7 +48,7 @@ def timeline_chart(
     period = f"{timeline.period_cycles:,.0f} cycles"
     if clock_hz is not None:
         unit_s, unit = time_unit(timeline.period_cycles / clock_hz)
-        time = f"{timeline.period_cycles / clock_hz / unit_s:,.3g} {unit}"
+        time = f"{digits(timeline.period_cycles / clock_hz / unit_s)} {unit}"
         period = time if in_seconds else f"{time}, {period}"
     text = f"{timeline_title(timeline)}; a micro-batch leaves every {period}"
     if len(rows) > n_bars:

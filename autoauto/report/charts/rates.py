@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from autoauto.records.costs.rate_curve import RateBound, RateCurves, RateLine
 from autoauto.records.target import Origin
+from autoauto.records.units import digits
 from autoauto.report.bounds import TIMES
 from autoauto.report.charts.chart import RING, Axis, Chart, Mark, Panel, Series, Shape
 from autoauto.report.charts.dots import colour
@@ -64,8 +65,8 @@ def _panel(curves: RateCurves, name: str, bounds: list[RateBound]) -> Panel:
     for line in curves.lines:
         if line.highest is not None and ringed in line.values:
             time_s = line.values[ringed][line.requests_per_s.index(line.highest)]
-            hover = f"{counted(line.n_replicas, 'replica')}: up to {line.highest:,.4g} requests/s, {TIMES[ringed]} "
-            rings.append(Mark(line.highest, time_s / unit_s, hover + time_text(time_s)))
+            rate = f"{counted(line.n_replicas, 'replica')}: up to {digits(line.highest, 4)} requests/s"
+            rings.append(Mark(line.highest, time_s / unit_s, f"{rate}, {TIMES[ringed]} {time_text(time_s)}"))
     series.append(Series("", RING, Shape.DOT, tuple(rings)))
     has_crosses = any(mark.y is None for each in series for mark in each.marks)
     return Panel(_PANELS[name], across, up, tuple(series), _WIDTH, _HEIGHT, "grows" if has_crosses else "")
@@ -78,9 +79,9 @@ def _line(line: RateLine, name: str, style: str, most_s: float, unit_s: float) -
     before: tuple[float, float] | None = None  # the last point inside the panel, from which a line may leave it
     growths = line.values["queue_growth_per_s"]
     for rate, time_s, growth in zip(line.requests_per_s, line.values[name], growths, strict=True):
-        hover = f"{replicas}, {rate:,.4g} requests/s: {TIMES[name]} "
+        hover = f"{replicas}, {digits(rate, 4)} requests/s: {TIMES[name]} "
         if growth:
-            marks.append(Mark(rate, None, f"{hover}grows, as the queue does by {growth:.3g} requests a second"))
+            marks.append(Mark(rate, None, f"{hover}grows, as the queue does by {digits(growth)} requests a second"))
             before = None
         elif time_s <= most_s:
             marks.append(Mark(rate, time_s / unit_s, hover + time_text(time_s)))

@@ -7,6 +7,7 @@ from math import floor, log10
 from pathlib import Path
 from typing import NamedTuple
 
+from autoauto.records.units import digits
 from autoauto.report.charts.chart import RING, Chart, Mark, Panel, Series, Shape
 from autoauto.report.style import tag, words
 
@@ -52,8 +53,8 @@ def number(value: float) -> str:
     ('12,000', '0.25', '15.9 M')
     """
     if abs(value) >= 1e6:
-        return f"{value / 1e6:,.4g} M"
-    return f"{value:,.0f}" if value == round(value) else f"{value:,.6g}"
+        return f"{digits(value / 1e6, 4)} M"
+    return f"{value:,.0f}" if value == round(value) else digits(value, 6)
 
 
 class _Frame(NamedTuple):

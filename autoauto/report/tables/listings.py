@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from autoauto.records.units import GIB, gbps
+from autoauto.records.units import GIB, digits, gbps
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def studies_table(rows: Iterable[Mapping[str, Any]], now: datetime) -> Table:
     cells = []
     for row in rows:
         searched = f"{row['model']} on {row['cluster']}, {row['objective'].replace(',', ' and ')}"
-        best = f"{row['values'][0]:,.6g}\n{row['unit']}" if row["values"] else None
+        best = f"{digits(row['values'][0], 6)}\n{row['unit']}" if row["values"] else None
         age = _age(now, row["last_trial"]) if row["last_trial"] else "-"
         cells.append((f"{row['name']}\n{searched}", best, row["n_trials"], f"{age}\n{row['state']}"))
     return Table("Studies", columns, tuple(cells), "an unfinished search runs, or was interrupted")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from autoauto.records.costs.traffic.requests import PERCENTS
 from autoauto.records.plans.plan import Plan
 from autoauto.records.target import Origin
-from autoauto.records.units import GIB, format_number
+from autoauto.records.units import GIB, digits, format_number
 from autoauto.report.bounds import bounds_of
 from autoauto.report.tables.table import Column, Style, Table, TableCell, Value
 from autoauto.report.tables.traffic import rates_table
@@ -77,13 +77,13 @@ def _traffic_facts(trial: Trial) -> list[tuple[str, str, str]]:
     load = trial.result.load
     if load is None:
         return []
-    facts = [("arrivals", f"{load.rate_per_s:.4g} requests/s", "")]
+    facts = [("arrivals", f"{digits(load.rate_per_s or 0.0, 4)} requests/s", "")]
     for name, title in TIMES_OF_REQUESTS.items():
         known = [f"{each} {time_text(value)}" for each, value in percentiles_of(trial, name).items()]
         if known:
             facts.append((title, ", ".join(known), Origin.SIMULATED))
-    busy = f"{load.busy_share:.0%} of the time, {load.kv_share:.0%} of the KV caches held, {load.n_waiting:.3g} wait"
-    facts.append(("replicas", busy, Origin.SIMULATED))
+    held = f"{load.busy_share:.0%} of the time, {load.kv_share:.0%} of the KV caches held"
+    facts.append(("replicas", f"{held}, {digits(load.n_waiting or 0.0)} wait", Origin.SIMULATED))
     return facts
 
 
@@ -111,7 +111,7 @@ def sizing_table(summary: StudySummary) -> Table | None:
     for n_devices, share in sizing.shares:
         total += share  # each is the share of the time that needs exactly so many
         rows.append((str(n_devices), f"{total:.1%} of the time"))
-    minutes = f"each {sizing.window_s / 60:.3g} minutes of the trace"
+    minutes = f"each {digits(sizing.window_s / 60)} minutes of the trace"
     caption = f"whole replicas of the best, {minutes} served by itself, {Origin.SIMULATED}"
     return Table(f"When fewer {noun}s suffice", columns, tuple(rows), caption)
 

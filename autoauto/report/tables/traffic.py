@@ -15,6 +15,7 @@ from typing import Any
 
 from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.target import Origin
+from autoauto.records.units import digits
 from autoauto.report.bounds import TIMES
 from autoauto.report.reasons import BindingFact
 from autoauto.report.tables.table import Column, Table
@@ -52,14 +53,14 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
     load = trial.result.load
     if load is None or load.n_waiting_kv is None:
         return ()
-    values, where = trial.result.values, f"at {load.rate_per_s:.4g} requests/s"
+    values, where = trial.result.values, f"at {digits(load.rate_per_s or 0.0, 4)} requests/s"
     broken: Sequence[str] = ()
     line = curves.lines[-1] if curves else None
     if line is not None and line.beyond is not None:
         # At the rate of the answer all bounds hold, so what keeps it from more shows at the next rate.
         values = {name: column[line.beyond] for name, column in line.values.items()}
         values["rate_per_s"], broken = line.requests_per_s[line.beyond], line.broken
-        where = "at the lowest rate" if line.highest is None else f"beyond {line.highest:.4g} requests/s"
+        where = "at the lowest rate" if line.highest is None else f"beyond {digits(line.highest, 4)} requests/s"
     binding = binding_of(values, broken)
     reason = _reason(binding, values, trial.knobs)
     if effect := _effect(values, broken):
@@ -95,7 +96,7 @@ def _effect(values: Mapping[str, Any], broken: Sequence[str]) -> str:
         names = " and ".join(f"{TIMES[name]} ({time_text(values[name])})" for name in broken)
         return f"{names} breaks its bound" if len(broken) == 1 else f"{names} break their bounds"
     if values["queue_growth_per_s"]:
-        return f"the queue grows by {values['queue_growth_per_s']:.3g} requests a second"
+        return f"the queue grows by {digits(values['queue_growth_per_s'])} requests a second"
     return ""
 
 
@@ -104,7 +105,7 @@ def _reason(binding: Binding, values: Mapping[str, Any], knobs: Knobs) -> str:
     if binding not in _WAITS:
         reason = "hardly any request waits for room, times are those of steps"
         return f"{reason}, TPOT {time_text(values['tpot_s'])} in the mean" if values.get("tpot_s") else reason
-    mean = f"{values[_WAITS[binding]]:.3g} requests wait in the mean"
+    mean = f"{digits(values[_WAITS[binding]])} requests wait in the mean"
     if binding is Binding.KV_CACHE:
         n = values["n_preempted"]
         return f"{mean} for room in KV caches, {values['kv_share']:.0%} held, and {n:,} times a sequence was taken back"
@@ -121,13 +122,13 @@ def rates_table(curves: RateCurves | None) -> Table | None:
     columns = (Column(""), Column("up to\nrequests/s"), Column("then"))
     rows = []
     for line in curves.lines:
-        highest = "–" if line.highest is None else f"{line.highest:,.4g}"
+        highest = "–" if line.highest is None else digits(line.highest, 4)
         if line.beyond is None:
-            then = f"keeps all up to {line.requests_per_s[-1]:,.4g} requests/s"
+            then = f"keeps all up to {digits(line.requests_per_s[-1], 4)} requests/s"
         elif line.broken:
             then = "; ".join(f"{TIMES[name]} {time_text(line.values[name][line.beyond])}" for name in line.broken)
         else:
             growth = line.values["queue_growth_per_s"][line.beyond]
-            then = f"the queue grows by {growth:.3g} requests/s" if growth else "a constraint does not hold"
+            then = f"the queue grows by {digits(growth)} requests/s" if growth else "a constraint does not hold"
         rows.append((counted(line.n_replicas, "replica"), highest, then))
     return Table(f"Highest rate of arrivals, {Origin.SIMULATED}", columns, tuple(rows))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from autoauto.records.interval import Interval
+from autoauto.records.units import digits
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Method, Objective
 from autoauto.space.space import SearchSpace
@@ -187,7 +188,7 @@ def _against_alternative(summary: StudySummary, alternative: Alternative) -> Com
     if not alternative.samples_per_s:
         return Comparison(name, alternative.knobs, None, None, alternative.reason, is_simple_use=True)
     if alternative.at_most:
-        note = f"not measured; at most {alternative.samples_per_s:,.4g} samples/s, by the whole model"
+        note = f"not measured; at most {digits(alternative.samples_per_s, 4)} samples/s, by the whole model"
         return Comparison(name, alternative.knobs, None, None, note, is_simple_use=True)
     speed = Interval(alternative.samples_per_s, None)
     gain_percent = None

@@ -100,6 +100,8 @@ class DaskExecutor:
         try:
             yield
         except Exception as error:
+            # A client that has closed itself raises ClosedClientError (distributed 2025.4) where it sends, RuntimeError
+            # of its event loop where it waits, and AttributeError of its scheduler, None: its status says what it is.
             is_gone = isinstance(error, CancelledError | OSError) or self._client.status == "closed"
             if isinstance(error, BadInput) or not is_gone:
                 raise

@@ -11,7 +11,7 @@ from autoauto.records.costs.decoder import Decoder
 from autoauto.records.errors import BadInput
 from autoauto.records.hardware import Cluster, Device, DeviceKind, LinkedMachine, Period
 from autoauto.records.target import Target
-from autoauto.records.units import Precision
+from autoauto.records.units import Precision, digits
 from autoauto.targets.gpu.family_errors import error_notes
 from autoauto.targets.gpu.session import GpuSession
 from autoauto.targets.gpu.systems import (
@@ -270,8 +270,9 @@ def _link_notes(cluster: Cluster) -> list[str]:
         measured = system_named(name).intra_node_bytes_per_s
         if of_kind and _MOST_SLOWER * max(of_kind) < measured:
             notes.append(
-                f"the GPUs of a group exchange in the times measured on {name}, over links of {measured / 1e9:.4g} "
-                f"GB/s; the {max(of_kind) / 1e9:.4g} GB/s of the file are of transfers between stages"
+                f"the GPUs of a group exchange in the times measured on {name}, over links of "
+                f"{digits(measured / 1e9, 4)} GB/s; the {digits(max(of_kind) / 1e9, 4)} GB/s of the file are of "
+                "transfers between stages"
             )
     return notes
 

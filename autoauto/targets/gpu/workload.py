@@ -14,6 +14,7 @@ from autoauto.records.costs.decoder import Speculation
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 from autoauto.records.costs.traffic.load import BLOCK_TOKENS, Lengths, Trace, TrafficLoad
 from autoauto.records.errors import BadInput
+from autoauto.records.units import digits
 from autoauto.targets.target import OptionValues, flag_of
 
 MAX_DRAFT_TOKENS = 64
@@ -146,7 +147,9 @@ def traffic_notes(traffic: TrafficLoad | None) -> tuple[str, ...]:
 def _trace_notes(trace: Trace) -> list[str]:
     n_input, n_output, share = trace.means
     of_mean = f"forecasts without simulation take all requests for alike, {n_input:,} + {n_output:,} tokens"
-    notes = [f"the trace has {len(trace.requests.arrival_s):,} requests, {trace.rate_per_s:.3g} a second; {of_mean}"]
+    notes = [
+        f"the trace has {len(trace.requests.arrival_s):,} requests, {digits(trace.rate_per_s)} a second; {of_mean}"
+    ]
     if trace.n_left_out:
         notes.append(f"{trace.n_left_out:,} rows of the trace without an answer are left out")
     if trace.knows_cached:

@@ -348,5 +348,5 @@ def test_predict_at_a_rate_says_what_binds(run_cli: RunCli, model: str) -> None:
     assert [fact["headline"] for fact in few["binds"]] == ["nothing"]
     assert [fact["headline"] for fact in many["binds"]] == ["queue"]
     assert "until one of 16 sequences of a replica ends" in many["binds"][0]["text"]
-    assert "queue binds: at 1e+04 requests/s" in run_cli("predict", model, *shape, "--rate", "10000").out
+    assert "queue binds: at 10,000 requests/s" in run_cli("predict", model, *shape, "--rate", "10000").out
     assert "binds" not in json.loads(run_cli("predict", model, *shape, "--json").out)

@@ -53,6 +53,24 @@ def test_all_queries_of_a_plan_are_answered(query: str, capsys: pytest.CaptureFi
     assert main(["plan", *BLOCKS, *DEVICES, "--n-ipu", "2", query]) == 0
 
 
+def test_an_order_that_splits_the_backward_pass_says_that_the_profile_does_not(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its number is that of 1f1b, since all of the backward pass makes gradients of inputs by the profile."""
+    training = ["--n-ipu", "4", "--batch-size", "8", "--mode", "training", "--schedule"]
+    said = "the costs do not say which part of the backward pass makes gradients of weights: zb1p moves none of it"
+    split, plain = (
+        printed(capsys, "predict", *BLOCKS, *DEVICES, *training, order, "--json") for order in ("zb1p", "1f1b")
+    )
+    assert split["samples_per_s"] == plain["samples_per_s"]
+    assert [said in " ".join(each["assumed"]) for each in (split, plain)] == [True, False]
+    assert main(["predict", *BLOCKS, *DEVICES, *training, "zb1p"]) == 0
+    assert said in capsys.readouterr().out
+    storage = f"sqlite:///{tmp_path / 'trials.db'}"
+    searched = printed(capsys, "search", *BLOCKS, *DEVICES, *training, "1f1b,zb1p", "--storage", storage, "--json")
+    assert said in " ".join(searched["assumed"])
+
+
 def test_several_files_are_several_batch_sizes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     header, *rows = (RECORDED / "blocks.csv").read_text().splitlines()
     files = []

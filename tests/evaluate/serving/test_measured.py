@@ -115,6 +115,7 @@ def test_rows_without_a_forecast_are_counted_with_the_first_reason(tmp_path: Pat
     assert notes[0].startswith("TPOT times ")
     assert "from 1 measured row of Qwen3-8B in bf16 by vllm on h100_sxm" in notes[0]
     assert notes[1].startswith("2 measured rows have no forecast, the first because tensor_parallel must divide the 32")
+    assert any(note.endswith("such waits are in TTFT and latency, not in tokens/s") for note in notes)
     with pytest.raises(BadInput, match="must have a forecast, got 1 without: tensor_parallel must divide the 32 heads"):
         calibration_of(written(tmp_path / "rows.csv", bad), QWEN_8B, read)
 
@@ -321,10 +322,10 @@ OF_ALL = f"{COLUMNS},ttft_s,n_requests"
     [
         ("16,512,128,0.01,,", None),
         ("16,512,128,0.01,1500,0.1,", None),
-        ("16,512,128,0.01,5000,,", "column tokens_per_s: .*: 16 requests in flight get at most 1613 tokens/s by them"),
+        ("16,512,128,0.01,5000,,", "column tokens_per_s: .*: 16 requests in flight get at most 1,613 tokens/s by them"),
         (
             "16,512,128,0.01,100,0.1,",
-            "column tokens_per_s: .* 16 requests in flight get 1495 tokens/s by them, got 100",
+            "column tokens_per_s: .* 16 requests in flight get 1,495 tokens/s by them, got 100",
         ),
         ("16,512,128,0.1,,0.01,", "column ttft_s: the first token must take .*, got 0.01 s and a TPOT of 0.1 s"),
         ("16,512,128,0.01,,,400", "column n_requests: must be empty where batch_size is given"),

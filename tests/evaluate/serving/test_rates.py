@@ -109,6 +109,17 @@ def test_prompts_of_the_first_wave_are_computed_step_by_step() -> None:
     assert waves.ttft_s == pytest.approx(0.010 + (2.4 * 0.006 + 0.8 * 0.004) / 10)
 
 
+def test_waits_of_a_load_that_begins_at_once_are_in_the_latency_alone() -> None:
+    """Requests at once x output tokens / latency is below tokens/s by the wait for the first wave."""
+    steady, loaded = (
+        rates([0.004], [0.006], 64, Workload(2000, 20), arrivals=arrivals) for arrivals in (STEADY, Arrivals())
+    )
+    assert loaded.tokens_per_s == steady.tokens_per_s == pytest.approx(64 / loaded.tpot_s)
+    wait_s = loaded.ttft_s - steady.ttft_s
+    assert wait_s > 0
+    assert 64 * 20 / (loaded.ttft_s + 19 * loaded.tpot_s) < loaded.tokens_per_s
+
+
 def test_of_requests_of_one_length_a_share_comes_together_again() -> None:
     host = HostCosts(0.0, 0.0, 0.5, 0.25, 0.0)
     result = rates([0.004], [0.006], 9, Workload(100, 20), host)

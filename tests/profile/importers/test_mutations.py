@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from random import Random
@@ -58,3 +59,13 @@ def test_mutations_of_bytes_and_structure(recorded: Recorded, second: bool, tmp_
 
 def test_without_a_mutation_all_are_read(recorded: Recorded) -> None:
     use(recorded.read(recorded.file, recorded.details, None))
+
+
+def test_packed_files_are_read_as_they_are(recorded: Recorded, tmp_path: Path) -> None:
+    """PyTorch writes packed traces with `tensorboard_trace_handler(use_gzip=True)`; others are packed by people."""
+    packed = []
+    for file in filter(None, (recorded.file, recorded.details)):
+        packed.append(tmp_path / f"{file.name}.gz")
+        packed[-1].write_bytes(gzip.compress(file.read_bytes()))
+    profile = recorded.read(packed[0], packed[1] if recorded.details else None, None)
+    assert profile.layers_at == recorded.read(recorded.file, recorded.details, None).layers_at

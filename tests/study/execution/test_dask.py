@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from optuna.trial import TrialState
 
+from autoauto.processes.dask import workers_of
 from autoauto.records.errors import BadInput
 from autoauto.space.knobs import Knobs
 from autoauto.space.objectives import Objective
@@ -146,6 +147,24 @@ def test_a_client_that_has_given_up_is_one_line(ready: str, fake: Fake, monkeypa
         patched.setattr(executor._client, "status", "closed")
         with pytest.raises(BadInput, match="is gone, or all its workers are; start"):
             executor.submit(A)
+
+
+def test_whatever_is_asked_of_a_client_that_closed_itself_is_refused_in_a_line(ready: str, fake: Fake) -> None:
+    """It raises errors of three types, of which `ClosedClientError` is one."""
+    with closing(DaskExecutor(ready, fake, BOUNDS)) as executor:
+        executor.submit(A)
+        client = executor._client
+        client.close()
+        gone = "is gone, or all its workers are; start"
+        for ask in (lambda: executor.submit(B), lambda: executor.wait(1.0), executor.finished):
+            with pytest.raises(BadInput, match=gone):
+                ask()
+        causes = []
+        for of_client in (lambda: client.submit(str, 1), lambda: workers_of(client), lambda: client.cancel([])):
+            with pytest.raises(BadInput, match=gone) as refused, executor._scheduler_errors():
+                of_client()
+            causes.append(type(refused.value.__cause__).__name__)
+    assert len({*causes}) > 1
 
 
 def test_a_scheduler_that_dies_is_one_line_and_loses_no_finished_trial(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import optuna
@@ -173,6 +175,18 @@ def test_columns_and_their_types_depend_on_the_objectives_alone(
     assert not table[of_all].isna().any(axis=None)
     for name in ("runtime", "precision"):
         assert table[name].notna().all() == (space in (HOST, OF_SESSIONS) or not len(table))
+
+
+def test_the_page_describes_every_column_with_its_type() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
+    described: dict[str, str] = {}
+    for line in page.partition("## The trial table")[2].splitlines():
+        if line.startswith("| `"):
+            names, types, _ = line.strip("| ").split(" | ", 2)
+            described |= dict.fromkeys(re.findall(r"`(\w+)`", names), types)
+    columns = {**HEAD, **KNOBS_AND_RESULTS}
+    assert {name for name, kind in columns.items() if kind not in described.get(name, "")} == set()
+    assert {name for name in described if not name.startswith("value")} == {*columns}
 
 
 def test_several_objectives_have_a_column_each(storage: str, fake: Fake) -> None:

@@ -19,7 +19,7 @@ from autoauto.load.tokens import OpenLoop, ServerLoad, TokenLoad, TokenMeasureme
 from autoauto.records.costs.traffic.arrivals import POISSON, ArrivalProcess
 from autoauto.records.costs.traffic.requests import Percentiles
 from autoauto.records.errors import BadInput, missing_extra
-from autoauto.records.units import format_number
+from autoauto.records.units import digits, format_number
 
 EXAMPLE = "bench http://127.0.0.1:8000/v2/models/resnet50"
 DEFAULT_CLIENTS = 16
@@ -176,7 +176,7 @@ def _token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[s
     """Lines with the throughput, a table of times, the engine's own metrics, and what disturbed the measurement."""
     arrivals = f"{load.n_clients} clients"
     if load.arrivals is not None:
-        arrivals = f"{load.arrivals.requests_per_s:g} requests/s that {load.arrivals.process.text}"
+        arrivals = f"{digits(load.arrivals.requests_per_s, 6)} requests/s that {load.arrivals.process.text}"
     yield (
         f"{format_number(measured.tokens_per_s)} tokens/s ± {measured.half_width:.1%}, "
         f"{format_number(measured.requests_per_s, 2)} requests/s "

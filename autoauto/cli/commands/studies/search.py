@@ -40,6 +40,7 @@ from autoauto.cli.output.search_result import (
 from autoauto.cli.search_config import add_config
 from autoauto.records.errors import BadInput, Infeasible
 from autoauto.records.target import RUNS_PLANS, Origin
+from autoauto.records.units import digits
 from autoauto.report.wording import configuration, headline
 from autoauto.space.modes.mode import MAX_VALUES
 from autoauto.space.numbers import RESULT_NAMES
@@ -323,7 +324,8 @@ def _show(args: argparse.Namespace, flow: Flow, result: SearchResult, summary: S
     say_defaults(args)
     show_result(flow, result, summary, args.objective)
     if result.out_of_time:
-        print_line(f"the time budget of {args.time_budget:g} s ended the search; the same command continues it")
+        budget = digits(args.time_budget, 6)
+        print_line(f"the time budget of {budget} s ended the search; the same command continues it")
     print_line(f"study {result.study_name} in {shown_storage(args.storage)}")
     command = shlex.join(["autoauto", "explain", result.study_name, *storage_words(args.storage)])
     show_command("why the others lost" if result.front else "why", command)
@@ -388,15 +390,6 @@ def _dry_exit_code(expected: DryRun) -> int:
     return Infeasible.exit_code
 
 
-def _plain_time(seconds: float) -> str:
-    """A time to two digits, without an exponent.
-
-    >>> _plain_time(123.4), _plain_time(0.0088), _plain_time(7.46)
-    ('120 s', '0.0088 s', '7.5 s')
-    """
-    return f"{seconds:.2g} s" if seconds < 10 else f"{float(f'{seconds:.2g}'):,.0f} s"
-
-
 def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_measured: int, n_again: int) -> str:
     """A line on how long the measurements would take; known if the database has some of this model on these devices."""
     from autoauto.study.store.database import shown_storage
@@ -405,5 +398,5 @@ def _time_line(storage: str, pace: Pace | None, expected_s: float | None, n_meas
     if pace is None or expected_s is None:
         return f"time to measure: not known, since {database} holds no measurement of this model on these devices"
     again = f", and {n_again} to measure the best again" if n_again else ""
-    each = f"{_plain_time(pace.seconds)}, the median of {pace.n_known:,} in {database}"
-    return f"time to measure: about {_plain_time(expected_s)}, {n_measured:,} of the search{again}, each {each}"
+    each = f"{digits(pace.seconds, 2)} s, the median of {pace.n_known:,} in {database}"
+    return f"time to measure: about {digits(expected_s, 2)} s, {n_measured:,} of the search{again}, each {each}"

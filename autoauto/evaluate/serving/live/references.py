@@ -23,6 +23,7 @@ from autoauto.records.costs.decoder import Workload
 from autoauto.records.costs.options import Session
 from autoauto.records.errors import DoesNotFit, Infeasible, OutOfMemory
 from autoauto.records.target import RunsServers
+from autoauto.records.units import digits
 from autoauto.space.knobs import Knobs
 from autoauto.space.trial import Trial
 
@@ -154,8 +155,8 @@ class References:
         if single_tokens_per_s < HOPELESS * most:  # further loads would take minutes
             raise Infeasible(
                 "threads wait for each other on this machine: a server on "
-                f"{knobs.session.group_size} cores gives one client {single_tokens_per_s:.3g} tokens/s, with other "
-                f"threads {most:.3g}; try it on an idle machine",
+                f"{knobs.session.group_size} cores gives one client {digits(single_tokens_per_s)} tokens/s, with other "
+                f"threads {digits(most)}; try it on an idle machine",
                 0,
             )
         group.warm_up(self._n_clients)

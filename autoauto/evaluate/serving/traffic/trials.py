@@ -24,7 +24,7 @@ from autoauto.evaluate.serving.ways import ReplicaWays, Way
 from autoauto.records.costs.traffic.load import TrafficLoad
 from autoauto.records.costs.traffic.requests import PERCENTS, Requests, TrafficResult
 from autoauto.records.errors import BadInput, Unsupported
-from autoauto.records.units import BoolArray
+from autoauto.records.units import BoolArray, digits
 from autoauto.space.constraint import Constraint
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import PERCENTILES, REQUEST_LATENCY, ArrivalResult, PercentileResult, Result, TokenResult
@@ -175,7 +175,7 @@ class OpenWay:
         load = trial.result.load
         if load is None or not load.queue_growth_per_s or not load.rate_per_s:
             return trial
-        reason = f"the queue grows by {load.queue_growth_per_s:.3g} requests a second at {load.rate_per_s:.3g}"
+        reason = f"the queue grows by {digits(load.queue_growth_per_s)} requests a second at {digits(load.rate_per_s)}"
         violation = max(trial.violation, load.queue_growth_per_s / load.rate_per_s)
         return replace(trial, status=Status.CONSTRAINED, reason=reason, violation=violation)
 

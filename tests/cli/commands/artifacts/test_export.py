@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 import autoauto
 from autoauto.exporters import onnx_stages
 from autoauto.records.errors import BadInput, Infeasible
+from autoauto.records.hardware import Link
 from autoauto.records.units import Precision
 from autoauto.space.trial import unfit_trial
 from tests.cli.conftest import RunCli
@@ -141,10 +143,33 @@ def test_a_trial_is_exported_from_python(model: str, tmp_path: Path, monkeypatch
         BadInput, match="for devices of c600, which are 1, got one for 2; try the cluster of the search"
     ):
         autoauto.export(model, trial, "onnx", "b", "c600")
+    with pytest.raises(
+        BadInput, match="plan must be for the cluster m2000, got one for bow-2000; try the cluster of the search"
+    ):
+        autoauto.export(model, trial, "onnx", "b", "m2000")
+    changed = replace(flow.cluster, send_links=tuple(Link(1e9, 7) for _ in flow.cluster.send_links))
+    with pytest.raises(BadInput, match="for the cluster bow-2000, got one for another bow-2000; try"):
+        autoauto.export(model, trial, "onnx", "b", changed)
+    with pytest.raises(BadInput, match="for the precision fp32, got one for fp16; try the precision of the search"):
+        autoauto.export(model, trial, "onnx", "b", "bow-2000", precision="fp32")
     failed = unfit_trial(trial.knobs, Infeasible("no plan fits", 8), 1)
     with pytest.raises(BadInput, match="a configuration must run to be exported, this one does not: "):
         autoauto.export(model, failed, "onnx", "b", "bow-2000")
     assert not Path("b").exists()
+
+
+def test_the_best_of_a_search_is_exported_for_its_own_cluster_alone(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the best of a search that was read from a database."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUTOAUTO_CACHE_DIR", str(tmp_path / "cache"))
+    space = {"n_ipu": [2], "replicas": [1], "batch_size": [4], "memory_proportion": [0.6]}
+    for _ in ("measured", "read"):
+        best = autoauto.search(model, "bow-2000", space, storage="sqlite:///trials.db")
+        with pytest.raises(BadInput, match="for the cluster m2000, got one for bow-2000; try the cluster of the se"):
+            autoauto.export(model, best, "onnx", "a", "m2000")
+    assert autoauto.export(model, best, "onnx", "a", "bow-2000") == []
 
 
 def test_a_decoder_and_the_study_of_one_are_exported_as_launch_commands(run_cli: RunCli, tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_rate_beyond_what_replicas_can_is_no_fit_and_the_growth_of_the_queue_i
     failed = trial(rate=1000)
     assert failed.status is Status.CONSTRAINED
     assert "the queue grows by" in failed.reason
-    assert "at 1e+03" in failed.reason
+    assert "at 1,000" in failed.reason
     assert 0 < failed.result.value("queue_growth_per_s") < 1000
     assert trial(rate=1).result.value("queue_growth_per_s") == 0
 
