@@ -10,6 +10,7 @@ from autoauto.records.hardware import Cluster, Period
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.modes.training import Training
 from autoauto.space.space import SearchSpace
@@ -63,6 +64,8 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
         raise BadInput(f"the {cluster.target} target runs inference, got --mode training; try --target ipu")
     if Generation in space.modes and Generation not in setting.modes:
         raise BadInput(f"--target {cluster.target} generates no text, got --output-tokens; try --target gpu")
+    if Inference in space.modes and Inference not in setting.modes:
+        raise BadInput(f"output_tokens must be 1 or more on {cluster.name}, got 0; try 1 for prompts alone")
     if space.training and setting.precision is Precision.FP8:
         raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
     if Strategy.PHASED in space["strategy"]:
