@@ -94,7 +94,7 @@ def test_an_unknown_name_has_the_nearest_builtin_model_or_what_lists_them() -> N
         (".", r"got the folder '\.'; try tagger\.onnx$"),
         ("empty", r"got the folder 'empty'; it holds no \.onnx file; give one"),
         ("hub", r"got the folder 'hub'; export it first: optimum-cli export onnx --model hub"),
-        ("llama", r"got the folder 'llama'; a language model is read for GPUs from its config; try autoauto search llama "),
+        ("llama", r"got the folder 'llama'; a language model is read for GPUs .* try autoauto search llama --c"),
         ("llama/config.json", r"got 'llama/config\.json'; a language model is .* try autoauto search llama --cluster"),
         ("https://a.org/net.onnx", r"got the address 'https://a.org/net.onnx'; download it"),
         ("hf://org/net", r"got the address 'hf://org/net'"),
