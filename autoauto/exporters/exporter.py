@@ -17,7 +17,7 @@ from autoauto.records.layers import LayerGraph, LayerRange, Port, Source, SubMod
 from autoauto.records.plans.plan import Plan, Stage
 from autoauto.records.schedule import Schedule
 from autoauto.records.target import Origin
-from autoauto.records.units import Array, Precision, format_number
+from autoauto.records.units import Array, Precision, format_number, three_digits
 from autoauto.targets.host.runtimes.onnxruntime.session import OnnxRuntimeSession
 from autoauto.targets.host.runtimes.registry import requirements
 
@@ -85,9 +85,9 @@ class Performance(NamedTuple):
         if tokens is None:
             return f"{format_number(self.samples_per_s)} samples/s ({self.origin})"
         text = f"{format_number(tokens.tokens_per_s, 0)} tokens/s"
-        text += f", {1e3 * tokens.ttft_s:.3g} ms to the first token (TTFT)"
+        text += f", {three_digits(1e3 * tokens.ttft_s)} ms to the first token (TTFT)"
         if tokens.tpot_s:
-            text += f", {tokens.tpot_s * 1e3:.3g} ms between two tokens (TPOT)"
+            text += f", {three_digits(tokens.tpot_s * 1e3)} ms between two tokens (TPOT)"
         return f"{text} ({self.origin})"
 
 

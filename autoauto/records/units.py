@@ -99,6 +99,15 @@ def format_number(value: float, decimals: int = 1) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def three_digits(value: float) -> str:
+    """A number that is not known better.
+
+    >>> three_digits(22.94), three_digits(1166.3)
+    ('22.9', '1,170')
+    """
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def fixed_and_per_sample(amount: Callable[[int], Amount]) -> tuple[Amount, Amount]:
     """An amount of any batch size n, as its two parts: `fixed` + n x `per_sample`, by its values at 1 and 2 samples.
 

@@ -13,7 +13,7 @@ from autoauto.records.plans.plan import Stage
 from autoauto.records.plans.timeline import Timeline
 from autoauto.records.schedule import Action, Schedule
 from autoauto.records.target import Origin, studied_origin
-from autoauto.records.units import format_bytes, format_number
+from autoauto.records.units import format_bytes, format_number, three_digits
 from autoauto.space.knobs import Knobs
 from autoauto.space.numbers import MAX_JOULES, USD_PER_MILLION, Result
 from autoauto.space.objectives import Method, Objective
@@ -257,8 +257,12 @@ def serving_text(knobs: Knobs) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """A duration to three digits: milliseconds below a second."""
-    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
+    """A duration to three digits: milliseconds below a second.
+
+    >>> time_text(0.0229), time_text(1042.0)
+    ('22.9 ms', '1,040 s')
+    """
+    return f"{1e3 * seconds:.3g} ms" if seconds < 0.9995 else f"{three_digits(seconds)} s"
 
 
 def time_between_text(seconds: float, low_s: float | None, high_s: float | None) -> str:
@@ -334,11 +338,6 @@ def tie_text(choices: Iterable[KnobChoice]) -> str:
     ties = [each for each in choices if each.is_tie and each.is_searched and each.name != "batch_size"]
     texts = [f"{choice_text(each)} (x {each.ratio:.2f})" for each in ties]
     return f"not told apart from it: {', '.join(texts)}" if texts else ""
-
-
-def three_digits(value: float) -> str:
-    """A number that is not known better."""
-    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def unit_of(configurations: Iterable[Knobs]) -> str:

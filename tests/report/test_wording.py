@@ -7,6 +7,7 @@ from autoauto.records.costs.blocks import Experts
 from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
+from autoauto.records.units import three_digits
 from autoauto.report.style import format_value
 from autoauto.report.wording import (
     clock_of,
@@ -25,7 +26,6 @@ from autoauto.report.wording import (
     shown_clock,
     shown_knobs,
     speed_of,
-    three_digits,
     tie_text,
     time_text,
     trials_origin,
@@ -138,7 +138,7 @@ def test_numbers_are_written_to_what_is_known_of_them() -> None:
         "999 ms",
         "1 s",
         "12.3 s",
-        "1.23e+03 s",
+        "1,230 s",
     ]
     assert [speed_of(speed) for speed in (999.94, 1000.0)] == ["999.9", "1,000"]
     assert [three_digits(value) for value in (0.04567, 99.96, 100.0, 1234.0)] == ["0.0457", "100", "100", "1,230"]
