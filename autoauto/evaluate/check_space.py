@@ -10,6 +10,7 @@ from autoauto.records.hardware import Cluster, Period
 from autoauto.records.units import Precision
 from autoauto.space.constraint import Constraint
 from autoauto.space.modes.generation import Generation
+from autoauto.space.modes.inference import Inference
 from autoauto.space.modes.mode import Strategy
 from autoauto.space.modes.training import Training
 from autoauto.space.space import SearchSpace
@@ -59,15 +60,23 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
             f"n_ipu{times} must be at most {len(cluster)} on {cluster.name}, got {n_devices}; try fewer, "
             "or another --cluster"
         )
-    if space.training and Training not in setting.modes:
-        raise BadInput(f"the {cluster.target} target runs inference, got --mode training; try --target ipu")
-    if Generation in space.modes and Generation not in setting.modes:
-        raise BadInput(f"--target {cluster.target} generates no text, got --output-tokens; try --target gpu")
+    _check_modes(space, setting)
     if space.training and setting.precision is Precision.FP8:
         raise BadInput("fp8 is for inference, got --mode training; try --precision fp16")
     if Strategy.PHASED in space["strategy"]:
         setting.check_phases_may_begin_anywhere()
     return space
+
+
+def _check_modes(space: SearchSpace, setting: Setting) -> None:
+    """Refuse a mode in which the target runs no model."""
+    cluster = setting.cluster
+    if space.training and Training not in setting.modes:
+        raise BadInput(f"the {cluster.target} target runs inference, got --mode training; try --target ipu")
+    if Generation in space.modes and Generation not in setting.modes:
+        raise BadInput(f"--target {cluster.target} generates no text, got --output-tokens; try --target gpu")
+    if Inference in space.modes and Inference not in setting.modes:
+        raise BadInput(f"output_tokens must be 1 or more on {cluster.name}, got 0; try 1 for prompts alone")
 
 
 def _with_in_flight(space: SearchSpace, n: int) -> SearchSpace:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autoauto.graph.decoders.huggingface import bundled_names
+from autoauto.graph.decoders.huggingface import CONFIG_FILE, bundled_names, decoder_of
 from autoauto.records.errors import UnreadableModel, did_you_mean
 from autoauto.records.installation import builtin_models
 from autoauto.records.layers import AS_IN_FILE, LayerGraph, ModelInputs, OnnxModel
@@ -68,7 +68,7 @@ def find_model(model: str) -> Path:
     builtin = builtin_models()
     path = builtin.get(model, Path(model))
     with suppress(OSError):  # a name that is too long, a folder that may not be entered
-        if path.is_file():
+        if path.is_file() and path.name != CONFIG_FILE:
             return path
     raise UnreadableModel(_missing(model, builtin))
 
@@ -77,18 +77,29 @@ def _missing(model: str, builtin: Iterable[str]) -> str:
     must, path = "a model must be a built-in name or the path of an ONNX file", Path(model)
     if "://" in model:
         return f"{must}, got the address {model!r:.200}; download it and give the path of the file"
+    if path.name == CONFIG_FILE and path.is_file():
+        return f"{must}, got {model!r:.200}; {_config_advice(path.parent)}"
     if os.path.isdir(model):
         files = _onnx_files(path)
         advice = f"it holds no {_ONNX} file; give one"
         if files:
             others = f" or another of its {len(files)} files" if len(files) > 1 else ""
             advice = f"try {path / files[0]}{others}"
-        elif os.path.isfile(path / "config.json"):
-            advice = f"export it first: optimum-cli export onnx --model {path} onnx, then give onnx/model.onnx"
+        elif os.path.isfile(path / CONFIG_FILE):
+            advice = _config_advice(path)
         return f"{must}, got the folder {model!r:.200}; {advice}"
     if os.path.lexists(model):
         return f"{must}, got {model!r:.200}, which is no regular file or a link to nothing; give the file itself"
     return f"{must}, {_missing_file(model, path, builtin)}"
+
+
+def _config_advice(folder: Path) -> str:
+    """What to do with a folder of Hugging Face."""
+    try:
+        decoder_of(folder)
+    except UnreadableModel:
+        return f"export it first: optimum-cli export onnx --model {folder} onnx, then give onnx/model.onnx"
+    return f"a language model is read for GPUs from its config; try autoauto search {folder} --cluster 8xH100"
 
 
 def _missing_file(model: str, path: Path, builtin: Iterable[str]) -> str:

@@ -125,7 +125,8 @@ def builtin_decoders() -> dict[str, dict[str, Any]]:
             name, tied = row.pop("name"), row.pop("tie_word_embeddings")
             del row["source"]
             config: dict[str, Any] = {"architectures": [row.pop("architectures")], "tie_word_embeddings": tied == "yes"}
-            config |= {key: int(value) for key, value in row.items() if value}
+            # An empty cell is null: where a key is missing, classes have a default, for example a window of attention.
+            config |= {key: int(value) if value else None for key, value in row.items()}
             configs[name] = config
     return configs
 

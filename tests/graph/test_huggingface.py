@@ -60,6 +60,11 @@ def test_a_folder_and_its_file_are_the_same_model(tmp_path: Path) -> None:
         ),
         ({"architectures": ["Jais2ForCausalLM"], "num_local_experts": 16}, "near it is MixtralForCausalLM;"),
         ({"architectures": ["Qwen9MoeForCausalLM"], "num_experts": 8}, "near it is Qwen3MoeForCausalLM;"),
+        ({"architectures": ["Qwen2_5_VLForConditionalGeneration"]}, "near it is Qwen2ForCausalLM;"),
+        (
+            {"architectures": ["JambaForCausalLM"], "num_experts": 16, "mamba_d_state": 16},
+            "is not modelled: it has layers of Mamba beside others; modelled decoders are",
+        ),
         (
             {"architectures": ["MiniMaxText01ForCausalLM"], "attn_type_list": [0, 1]},
             "is not modelled: it has lightning attention, of which no kernels were measured; modelled decoders are",
@@ -151,6 +156,8 @@ def test_the_file_of_nvidia_beside_a_config_names_the_formats(tmp_path: Path) ->
             131072,
         ),
         ({"max_position_embeddings": 131072, "rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, 131072),
+        ({"max_position_embeddings": 8192, "model_max_length": 131072}, 131072),
+        ({"max_position_embeddings": 8192, "model_max_length": None}, 8192),
     ],
 )
 def test_the_longest_sequence_is_that_of_its_positions(

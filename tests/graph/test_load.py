@@ -10,6 +10,7 @@ from autoauto.graph.load import load_graph
 from autoauto.records.errors import UnreadableModel
 from autoauto.records.installation import builtin_models, builtin_sizes
 from autoauto.records.units import Precision
+from tests.decoders import decoder_folder
 
 NEWEST, NEWEST_ML = (
     max(version for name, version in onnx.helper.OP_SET_ID_VERSION_MAP if name == domain)
@@ -93,6 +94,8 @@ def test_an_unknown_name_has_the_nearest_builtin_model_or_what_lists_them() -> N
         (".", r"got the folder '\.'; try tagger\.onnx$"),
         ("empty", r"got the folder 'empty'; it holds no \.onnx file; give one"),
         ("hub", r"got the folder 'hub'; export it first: optimum-cli export onnx --model hub"),
+        ("llama", r"got the folder 'llama'; a language model is read for GPUs .* try autoauto search llama --c"),
+        ("llama/config.json", r"got 'llama/config\.json'; a language model is .* try autoauto search llama --cluster"),
         ("https://a.org/net.onnx", r"got the address 'https://a.org/net.onnx'; download it"),
         ("hf://org/net", r"got the address 'hf://org/net'"),
         (
@@ -114,6 +117,7 @@ def test_what_is_no_model_is_called_what_it_is(
     for folder in ("empty", "hub"):
         Path(folder).mkdir()
     Path("hub/config.json").touch()
+    decoder_folder(Path("llama"))
     Path("tagger.onnx").touch()
     Path("dangling").symlink_to("nothing")
     with pytest.raises(UnreadableModel, match=message):

@@ -131,6 +131,25 @@ def test_decoders_that_come_with_autoauto_have_the_published_weights() -> None:
         assert decoder_of(name).n_weights == pytest.approx(billions * 1e9, rel=0.005), name
 
 
+@pytest.mark.parametrize(
+    ("name", "n_windowed", "of_a_token"),
+    [
+        ("mistralai/Mistral-7B-v0.1", 32, 0),
+        ("mistralai/Mistral-7B-Instruct-v0.2", 0, 131_072),  # sliding_window is null from v0.2 on
+        ("mistralai/Mistral-Nemo-Instruct-2407", 0, 163_840),
+        ("mistralai/Mistral-Small-24B-Instruct-2501", 0, 163_840),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", 0, 131_072),
+        ("Qwen/Qwen2.5-72B-Instruct", 0, 327_680),
+    ],
+)
+def test_decoders_that_come_with_autoauto_have_the_windows_of_their_cards(
+    name: str, n_windowed: int, of_a_token: int
+) -> None:
+    decoder = decoder_of(name)
+    assert decoder.n_windowed == n_windowed
+    assert decoder.cached_bytes(1, BF16, 20_001) - decoder.cached_bytes(1, BF16, 20_000) == of_a_token
+
+
 @pytest.mark.parametrize("name", WRITTEN)
 def test_other_models_have_the_published_weights(tmp_path: Path, name: str) -> None:
     entries, billions = WRITTEN[name]

@@ -236,6 +236,47 @@ def test_modules_that_are_computed_together_have_one_format(tmp_path: Path) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("ignore", "in_bf16"),
+    [
+        (["re:.*kv_a_proj_with_mqa$", "re:.*q_a_proj$"], "q_a_proj, kv_a_proj_with_mqa are in bf16"),
+        (["re:.*kv_b_proj$"], "kv_b_proj are in bf16"),
+    ],
+)
+def test_small_matrices_of_latent_attention_count_in_the_format_of_the_largest(
+    tmp_path: Path, ignore: list[str], in_bf16: str
+) -> None:
+    """Engines do not compute them together, and published checkpoints leave some in 16 bits."""
+    of_rank = {"kv_lora_rank": 512, "q_lora_rank": 1536, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128}
+    latent = {"architectures": ["DeepseekV3ForCausalLM"], "v_head_dim": 128, "n_routed_experts": 8, **of_rank}
+    entry = groups({"num_bits": 8, "type": "float", "strategy": "channel"}, DYNAMIC, ignore=ignore)
+    decoder = decoder_of(decoder_folder(tmp_path, quantization_config=entry, moe_intermediate_size=256, **latent))
+    assert {stored.weights for stored in decoder.part_formats(FP8_DYNAMIC).values()} == {FP8_DYNAMIC}
+    assert f"Of latent attention, {in_bf16} and counted in fp8-dynamic." in decoder.checkpoint.notes
+
+
+def test_a_linear_attention_may_be_left_out_by_the_name_of_its_joined_matrix(tmp_path: Path) -> None:
+    """Qwen3-Next stores queries, keys, values and gates in one matrix. A sentence names eight ranges of blocks."""
+    n_layers = 52
+    linear = [number for number in range(n_layers) if (number + 1) % 4]
+    left_out = [f"model.layers.{number}.linear_attn.in_proj_qkvz" for number in linear]
+    sizes = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "shared_expert_intermediate_size": 64}
+    heads = {"linear_key_head_dim": 64, "linear_value_head_dim": 64, "moe_intermediate_size": 64}
+    folder = decoder_folder(
+        tmp_path,
+        architectures=["Qwen3NextForCausalLM"],
+        num_hidden_layers=n_layers,
+        quantization_config={"quant_method": "fp8", "modules_to_not_convert": left_out},
+        **sizes,
+        **heads,
+    )
+    decoder = decoder_of(folder)
+    in_bf16 = [(BlockPart.QKV, PartFormat()) in decoder.block_kinds[number].unlike for number in decoder.block_order]
+    assert [number for number, is_left_out in enumerate(in_bf16) if is_left_out] == linear
+    ranges = "0-2, 4-6, 8-10, 12-14, 16-18, 20-22, 24-26, 28-30 and 15 more"
+    assert f"Of blocks {ranges}, qkv_proj are in bf16." in decoder.checkpoint.notes
+
+
 def test_a_head_that_may_be_quantised_is_said(tmp_path: Path) -> None:
     formats(tmp_path, groups({"num_bits": 8}))
     assert (

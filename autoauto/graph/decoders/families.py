@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from typing import Any
 
 from autoauto.records.errors import UnreadableModel
@@ -121,6 +121,7 @@ _FORMS = {
     "linear_attn_config": "it has linear attention with a rate a channel (Kimi Delta Attention)",
     "sparse_attention_config": "its attention chooses blocks of tokens (MiniMax sparse attention)",
     "attn_type_list": "it has lightning attention, of which no kernels were measured",
+    "mamba_d_state": "it has layers of Mamba beside others",
     "is_encoder_decoder": "it has an encoder",
     "kv_lora_rank": "it has multi-head latent attention",
     "layers_block_type": "its blocks are unlike each other",
@@ -152,12 +153,19 @@ def architecture_of(name: str, config: Mapping[str, Any], text: Mapping[str, Any
 
 
 def _nearest(architecture: str, text: Mapping[str, Any]) -> str | None:
-    """The class of the same makers with the most similar name; Mixtral for a class of experts of other makers."""
+    """The class of the same makers with the most similar name; Mixtral for a class of experts of other makers.
+
+    The longest beginning in common counts first: a Qwen2_5_VL is a Qwen2, and no Qwen3_5.
+    """
     has_experts = any(text.get(key) for key in _EXPERT_COUNTS)
     able = [each for each, defaults in FAMILIES.items() if any(map(defaults.get, _EXPERT_COUNTS)) == has_experts]
     maker = re.match(r"[A-Z]?[a-z]*", architecture)
     related = [each for each in able if maker and maker[0] and each.startswith(maker[0])]
-    near = get_close_matches(architecture, related, 1, 0.0)
-    if near:
-        return near[0]
+    if related:
+        return max(related, key=lambda name: _likeness(architecture, name))
     return "MixtralForCausalLM" if has_experts else None
+
+
+def _likeness(first: str, second: str) -> tuple[int, float]:
+    unlike = (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    return next(unlike, min(len(first), len(second))), SequenceMatcher(None, first, second).ratio()

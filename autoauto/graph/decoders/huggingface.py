@@ -222,8 +222,11 @@ def _stored(decoder: Decoder, entry: Mapping[str, Any]) -> Decoder:
 
 
 def _max_length(architecture: str, fields: Values) -> int:
-    """The longest sequence: positions times a factor, unless the config counts scaled ones [positions]."""
-    n_positions = fields.count("max_position_embeddings")
+    """The longest sequence: positions times a factor, unless the config counts scaled ones [positions].
+
+    `model_max_length` takes the place of `max_position_embeddings` in engines: Command R has more than these.
+    """
+    n_positions = fields.optional_count("model_max_length") or fields.count("max_position_embeddings")
     scaling = fields.config.get("rope_scaling") or fields.config.get("rope_parameters")
     if not isinstance(scaling, Mapping) or architecture.startswith(_SCALED_ALREADY):
         return n_positions

@@ -59,7 +59,11 @@ _OF_CLASSES: Mapping[str, Shards] = {
 """Names that differ in classes, by the beginning of the name of the class."""
 _PREFIXES = {False: ("model.", "backbone."), True: ("model.", "model.language_model.", "language_model.model.")}
 """Of the names of blocks, by whether the model has other parts besides text."""
-_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+_FUSED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+}
 """Modules that engines compute as one, by the name of the fused module."""
 _NOT_IN_PARTS = ("mlp.gate", "block_sparse_moe.gate", "input_layernorm", "post_attention_layernorm", "lm_head")
 """Modules that have 16 bits in any case."""
@@ -86,8 +90,9 @@ def shards_of(architecture: str, kind: BlockKind, numbers: Sequence[int]) -> dic
 def _of_attention(kind: BlockKind) -> Shards:
     attention = kind.attention
     if isinstance(attention, LatentAttention):
-        queries = ("q_proj",) if attention.query_rank is None else ("q_a_proj", "q_b_proj")
-        return {BlockPart.QKV: _in("self_attn", (*queries, "kv_a_proj_with_mqa", "kv_b_proj"))}
+        # The largest first. Engines compute no two of them as one but q_a_proj and kv_a_proj_with_mqa.
+        queries = ("q_proj",) if attention.query_rank is None else ("q_b_proj", "q_a_proj")
+        return {BlockPart.QKV: _in("self_attn", (*queries, "kv_b_proj", "kv_a_proj_with_mqa"))}
     if isinstance(attention, LinearAttention):
         return {BlockPart.QKV: ("linear_attn.in_proj_qkv",), BlockPart.OUTPUT: ("linear_attn.out_proj",)}
     if isinstance(attention, StateSpace):

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from autoauto.graph.decoders.modules import ModuleNames, module_names, shards_of
-from autoauto.records.costs.blocks import BlockKind, Experts
+from autoauto.records.costs.blocks import BlockKind, Experts, LatentAttention
 from autoauto.records.costs.decoder import BlockPart, Decoder, PartFormat, PartFormats, WeightFormat
 from autoauto.records.errors import UnreadableModel
 
@@ -35,6 +35,8 @@ _OF_BITS = {4: WeightFormat.INT4, 8: WeightFormat.INT8}
 _FP8_BLOCK = [128, 128]
 _NVFP4_GROUP = 16
 _WHOLE_ROW = -1
+_MOST_RANGES = 8
+"""Of numbers of blocks in a sentence."""
 
 
 class StoredFormats(NamedTuple):
@@ -52,7 +54,8 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
     """
     rules = _rules(decoder, entry)
     kinds = [decoder.block_kinds[number] for number in decoder.block_order]
-    formats = [_of_block(decoder, layer, kind, rules) for layer, kind in enumerate(kinds)]
+    counted: set[str] = set()  # sentences on modules that are counted in the format of others
+    formats = [_of_block(decoder, layer, kind, rules, counted) for layer, kind in enumerate(kinds)]
     n_weights: Counter[PartFormat] = Counter()
     for kind, of_parts in zip(kinds, formats, strict=True):
         for part, n in kind.part_weights(decoder.hidden_size, 1).items():
@@ -63,7 +66,7 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
     for kind, of_parts in zip(kinds, formats, strict=True):
         unlike = [(part, stored) for part, stored in of_parts.items() if stored != main]
         blocks.append(kind._replace(unlike=tuple(unlike)))
-    notes = list(_notes(blocks, main))
+    notes = [*_notes(blocks, main), *sorted(counted)]
     if _names_no_weights(entry):
         notes.append("The config names no format of the weights (quant_algo is null); they are counted in bf16.")
     head = rules.of(("lm_head",))
@@ -72,7 +75,9 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
     return StoredFormats(main, tuple(blocks), tuple(notes))
 
 
-def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> dict[BlockPart, PartFormat]:
+def _of_block(
+    decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules, counted: set[str]
+) -> dict[BlockPart, PartFormat]:
     numbers: set[int] = set()
     if isinstance(kind.feed_forward, Experts):
         # Experts that no rule names have one format: the first and the last one stand for them.
@@ -82,18 +87,31 @@ def _of_block(decoder: Decoder, layer: int, kind: BlockKind, rules: _Rules) -> d
             numbers.update(number for number in rule.experts() if number < n_experts)
     of_parts: dict[BlockPart, PartFormat] = {}
     for part, modules in shards_of(decoder.architecture, kind, sorted(numbers)).items():
-        formats = {rules.of(module_names(decoder.architecture, layer, module)): module for module in modules}
-        if len(formats) > 1:
+        by_module = {module: rules.of(module_names(decoder.architecture, layer, module)) for module in modules}
+        formats = {stored: module for module, stored in by_module.items()}
+        of_parts[part] = by_module[modules[0]]
+        if part is BlockPart.QKV and isinstance(kind.attention, LatentAttention):
+            counted.update(_counted_as(by_module, of_parts[part]))
+        elif len(formats) > 1:
             said = " and ".join(f"{module} in {stored.weights}" for stored, module in formats.items())
             raise UnreadableModel(
                 f"modules that engines compute together must have one format, got {said} in block {layer} of "
                 f"{decoder.name}"
             )
-        of_parts[part] = next(iter(formats))
     for part, stored in of_parts.items():
         if stored.weights is WeightFormat.MXFP4 and part is not BlockPart.EXPERTS:
             raise _not_modelled(decoder.name, f"{stored.weights} of {part}")
     return of_parts
+
+
+def _counted_as(by_module: Mapping[str, PartFormat], taken: PartFormat) -> Iterator[str]:
+    """A sentence on modules in other formats than the one in which all are counted; none where all have it."""
+    unlike: dict[PartFormat, list[str]] = defaultdict(list)
+    for module, stored in by_module.items():
+        if stored != taken:
+            unlike[stored].append(module.rpartition(".")[2])
+    for stored, modules in unlike.items():
+        yield f"Of latent attention, {', '.join(modules)} are in {stored.weights} and counted in {taken.weights}."
 
 
 def _notes(blocks: Sequence[BlockKind], main: PartFormat) -> Iterator[str]:
@@ -145,9 +163,10 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             ranges.append([number, number])
     texts: list[str] = []
-    for first, last in ranges[:8]:
+    for first, last in ranges[:_MOST_RANGES]:
         texts.append(str(first) if first == last else f"{first}-{last}")
-    return ", ".join(texts)
+    n_more = sum(last - first + 1 for first, last in ranges[_MOST_RANGES:])
+    return ", ".join(texts) + (f" and {n_more} more" if n_more else "")
 
 
 class _Rules(NamedTuple):

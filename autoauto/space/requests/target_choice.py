@@ -10,6 +10,7 @@ neither                                       ipu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from autoauto.targets.host.entry import HOST
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS
 
 _GGUF, _CONFIG = ".gguf", "config.json"
+_SYSTEM = re.compile(r"[a-z]\w*", re.ASCII | re.IGNORECASE)
 _CPU = "cpu"
 """Another name of the target and the cluster "host"."""
 
@@ -30,7 +32,13 @@ def with_target(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     target, cluster = values.get("target"), values.get("cluster")
     if values.get("gpus") is not None:
-        cluster = f"{cluster or 'h100_sxm'}-{values['gpus']}"
+        system = str(cluster or "h100_sxm")
+        if not _SYSTEM.fullmatch(system):
+            raise BadInput(
+                f"--gpus says how many GPUs there are of a system, as --cluster h100 --gpus 4, got --cluster "
+                f"{system:.60}; leave one of them out"
+            )
+        cluster = f"{system}-{values['gpus']}"
     if cluster == _CPU:
         cluster = HOST.default_cluster
     if target is None:

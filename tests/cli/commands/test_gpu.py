@@ -114,6 +114,8 @@ def test_a_bound_that_nothing_meets_names_the_nearest(run_cli: RunCli, model: st
         (("--mode", "training"), "the gpu target runs inference, got --mode training"),
         (("--precision", "fp16"), "got --precision fp16; leave it out, or try one of those"),
         (("--input-tokens", "0"), "input and output tokens must be 1 or more, got 0 and 1024"),
+        (("--input-tokens", "100", "--output-tokens", "0"), "output_tokens must be 1 or more on h100_sxm-8, got 0"),
+        (("--cluster", "h100-2", "--gpus", "4"), "as --cluster h100 --gpus 4, got --cluster h100-2; leave one of them"),
         (("--shape", "tokens=4"), "serves a decoder, whose inputs are tokens"),
         (("--streams", "2"), "--streams is for --runtime openvino"),
         (("--constraint", "tpo <= 1"), "there is no tpo; did you mean 'tpot_s'?"),
