@@ -292,13 +292,16 @@ class PipelineFlow(ModeFlow):
         stages = []
         for stage, index, whole, memory_bytes in zip(plan.stages, indices, compiled, memory, strict=True):
             speed = cluster.speeds[index]
+            limit_bytes = int(cluster.devices[index].memory_bytes)
+            if setting.traits.origin is Origin.ESTIMATED:  # no compiler knows better than the plan what fits
+                limit_bytes = stage.limit_bytes
             as_compiled = replace(
                 stage,
                 forward_cycles=reference_cycles(whole.forward_cycles, speed),
                 backward_cycles=reference_cycles(whole.backward_cycles, speed),
                 weight_cycles=reference_cycles(whole.weight_cycles, speed),
                 memory_bytes=memory_bytes,
-                limit_bytes=int(cluster.devices[index].memory_bytes),
+                limit_bytes=limit_bytes,
             )
             stages.append(as_compiled)
         return tuple(stages)

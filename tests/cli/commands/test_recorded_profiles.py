@@ -140,3 +140,20 @@ def test_what_does_not_go_together_is_refused_in_one_line(
     line = capsys.readouterr().err
     assert message in line
     assert line.splitlines()[-1].startswith("autoauto: ")
+
+
+def test_no_search_recommends_what_a_plan_refuses(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    # All layers need 1,000 bytes of one device, between what a stage may fill, 85 % of 1,100 bytes, and all of it.
+    table, cluster = tmp_path / "layers.csv", tmp_path / "four.toml"
+    table.write_text(
+        "name,forward_s,backward_s,parameter_bytes,output_bytes\nfirst,0.004,0.008,500,0\nsecond,0.004,0.008,500,0\n"
+    )
+    cluster.write_text(CLUSTER.replace("17_179_869_184", "1_100"))
+    options = ["--profile", str(table), "--profile-format", "csv", "--cluster", str(cluster), "--mode", "training"]
+    options += ["--n-ipu", "1"]
+    assert main(["plan", *options]) == 3
+    storage = ["--storage", f"sqlite:///{tmp_path}/trials.db"]
+    for method in ("exhaustive", "guided"):
+        assert main(["search", *options, *storage, "--method", method, "--study-name", method]) == 3, method
+    assert main(["search", *options, *storage, "--planning-proportion", "1", "--method", "exhaustive"]) == 0
+    capsys.readouterr()
