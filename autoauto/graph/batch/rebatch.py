@@ -169,13 +169,14 @@ def _takes_two(plain: PlainModel) -> bool:
 def _folded(plain: PlainModel) -> PlainModel:
     """The model with the nodes of a branch in place of every If of which only that branch runs, at any batch size."""
     while True:  # a branch that is taken may have Ifs of its own
+        own = plain.own
         is_open = plain.batch.fixed is None and _takes_two(plain)
         if is_open:
             undecided = plain.undecided | _conditions_of_batch(plain)
             if undecided != plain.undecided:
                 plain = PlainModel(plain.model, plain.batch, plain.given, plain.only_branches, undecided)
                 continue
-        decided = _decided(plain.model, plain.own.values)
+        decided = _decided(plain.model, own.values)
         if decided and is_open:
             # Lengths of one sample may fit one branch only where those of two fit both: both must decide alike.
             of_two = _decided(plain.model, plain.at(2).values)
