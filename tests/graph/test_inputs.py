@@ -190,6 +190,11 @@ def test_which_axes_are_the_batch_is_said_where_names_differ(make: Any) -> None:
     assert "samples lie along encoder_batch and decoder_batch" in load_graph(model).notes
 
 
+def test_a_batch_that_stays_as_the_file_fixes_it_is_one_sample_and_said(make: Any) -> None:
+    graph = load_graph(make("Softmax x > y axis=0", {"x": [4, 2]}, "y"))
+    assert graph.notes == ("a sample is all that the inputs hold, as 4 along axis 0 of 'x': the file fixes them",)
+
+
 @pytest.mark.parametrize("shape", [["batch=4"], ["batch=4", "edges=8"]])
 def test_a_length_of_the_batch_axis_is_refused(shape: list[str], make: Any) -> None:
     model = make("Relu x > y; Relu e > z", {"x": ["batch", 4], "e": ["edges", 4]}, "y z")

@@ -39,9 +39,7 @@ NO_LENGTHS: Lengths = {}
 _NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "optional", "map_type": "a dictionary"}
 
 
-def trace(
-    model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS, undecided: Collection[str] = ()
-) -> dict[str, Value]:
+def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS, undecided: Collection[str] = ()) -> dict[str, Value]:
     """Give every tensor of a plain model with fixed input shapes its `Value`, by name, those in bodies as well.
 
     `lengths` are shapes of tensors that depend on data, and how often bodies of loops run, by name. Of tensors in

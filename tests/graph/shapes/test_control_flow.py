@@ -105,7 +105,8 @@ def test_a_branch_that_a_constant_decides_stands_in_place_of_its_if() -> None:
     assert [layer.op for layer in graph.layers] == ["Relu", "Tanh"]
 
 
-BY_BATCH = """<ir_version: 8, opset_import: ["": 17]> g (float[N, 4] x, float[N, 4] z) => (float[N, 4] y) <int64 zero = {0}> {
+BY_BATCH = """<ir_version: 8, opset_import: ["": 17]>
+m (float[N, 4] x, float[N, 4] z) => (float[N, 4] y) <int64 zero = {0}> {
     s = Shape(x) b = Gather(s, zero) more = Greater(b, limit) c = Cast <to = 9> (more)
     b0 = If (c) <then_branch = t () => (float[M, 4] o) { o = Mul(x, x) },
                  else_branch = e () => (float[M, 4] o) { o = Add(x, z) }>
