@@ -48,8 +48,8 @@ class PlainModel:
     """A plain model that has any batch size; the last `N_TRACED` that were asked for stay in memory.
 
     All lengths but those of open batch axes are fixed. `only_branches` stand in place of an If whose other branch does
-    not fit the lengths. In `batch` are the axes along which samples lie in its inputs. `undecided` are conditions of Ifs
-    that follow from the batch size: either branch may run at a size that was not tried.
+    not fit the lengths. In `batch` are the axes along which samples lie in its inputs. `undecided` are conditions of
+    Ifs that follow from the batch size: either branch may run at a size that was not tried.
     """
 
     def __init__(
