@@ -64,6 +64,10 @@ def _batch_axes(model: onnx.ModelProto, known: ModelFacts) -> Iterator[str]:
             without.append(repr(entry.name))
     if without and axes:
         yield f"all samples share {_some(without)}, which have no batch axis"
+    n_fixed = known.batch.fixed or 1
+    if known.fixed_batch is not None and n_fixed > 1:
+        name, axis = known.batch.axes[0]
+        yield f"a sample is all that the inputs hold, as {n_fixed} along axis {axis} of {name!r}: the file fixes them"
 
 
 def _states(known: ModelFacts, graph: LayerGraph) -> Iterator[str]:

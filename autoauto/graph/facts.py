@@ -52,6 +52,8 @@ def infer_facts(model: onnx.ModelProto, given: ModelInputs = AS_IN_FILE) -> Mode
         at_one, at_two, at_three = plain.at(1), plain.at(2), plain.at(3)
         facts: dict[str, TensorFact] = {}
         for name, value in at_one.values.items():
+            if name not in at_two.values or name not in at_three.values:  # of a branch that does not fit other lengths
+                raise BadInput(f"a branch must fit every batch size, that with {name!r} fits one sample alone")
             facts[name] = _fact(name, value, at_two.values[name], at_three.values[name])
         return ModelFacts(at_one.model, facts, None, plain.batch, states, plain.only_branches)
     except BadInput as reason:

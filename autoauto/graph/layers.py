@@ -126,6 +126,8 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
     if not node.input or node.input[0] not in facts or node.output[0] not in facts:
         return False
     op, before, after = node.op_type, facts[node.input[0]], facts[node.output[0]]
+    if before.constant and not after.constant:  # a condition whose value at other batch sizes is not known
+        return False
     copies = op in _ALWAYS_VIEWS
     if op in _VIEWS_WHEN_EQUAL:
         copies = (before.shape, before.batch_axis) == (after.shape, after.batch_axis)

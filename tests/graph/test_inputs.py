@@ -176,9 +176,23 @@ def test_first_axes_that_say_they_are_the_batch_or_nothing_are_the_batch(names: 
     assert dict(resolve_batch(model).batch.axes) == {"x": 0, "z": 0}
 
 
+def test_symbols_of_torch_are_one_batch_where_only_they_differ(make: Any) -> None:
+    model = make("Add x m > y", {"x": ["s10", "s12"], "m": ["s86", "s12"]}, "y")
+    with pytest.raises(OpenAxes, match=r"the batch axis s10 aside: .*; try --shape s12=64$"):
+        resolve_batch(model)
+    assert dict(resolve_batch(model, model_inputs({"s12": 8})).batch.axes) == {"x": 0, "m": 0}
+    assert "samples lie along s10 and s86" in load_graph(model, model_inputs({"s12": 8})).notes
+    assert dict(resolve_batch(model, model_inputs({"s12": 8, "s86": 1})).batch.axes) == {"x": 0}
+
+
 def test_which_axes_are_the_batch_is_said_where_names_differ(make: Any) -> None:
     model = make("Add x z > y", {"x": ["encoder_batch", 4], "z": ["decoder_batch", 4]}, "y")
     assert "samples lie along encoder_batch and decoder_batch" in load_graph(model).notes
+
+
+def test_a_batch_that_stays_as_the_file_fixes_it_is_one_sample_and_said(make: Any) -> None:
+    graph = load_graph(make("Softmax x > y axis=0", {"x": [4, 2]}, "y"))
+    assert graph.notes == ("a sample is all that the inputs hold, as 4 along axis 0 of 'x': the file fixes them",)
 
 
 @pytest.mark.parametrize("shape", [["batch=4"], ["batch=4", "edges=8"]])

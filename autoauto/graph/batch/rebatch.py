@@ -34,6 +34,7 @@ from autoauto.records.units import Array
 
 N_TRACED = 3
 """How many batch sizes of a model stay in memory: those that tell how its tensors grow with the batch."""
+_PICK = frozenset({"Gather", "GatherElements", "GatherND", "Shape", "Slice", "Split"})
 
 
 class TracedModel(NamedTuple):
@@ -47,13 +48,20 @@ class PlainModel:
     """A plain model that has any batch size; the last `N_TRACED` that were asked for stay in memory.
 
     All lengths but those of open batch axes are fixed. `only_branches` stand in place of an If whose other branch does
-    not fit the lengths. In `batch` are the axes along which samples lie in its inputs.
+    not fit the lengths. In `batch` are the axes along which samples lie in its inputs. `undecided` are conditions of
+    Ifs that follow from the batch size: either branch may run at a size that was not tried.
     """
 
     def __init__(
-        self, model: onnx.ModelProto, batch: Batch, given: ModelInputs, only_branches: tuple[str, ...] = ()
+        self,
+        model: onnx.ModelProto,
+        batch: Batch,
+        given: ModelInputs,
+        only_branches: tuple[str, ...] = (),
+        undecided: frozenset[str] = frozenset(),
     ) -> None:
         self.model, self.batch, self.given, self.only_branches = model, batch, given, only_branches
+        self.undecided = undecided
         self.at = lru_cache(maxsize=N_TRACED)(self._at)
 
     @cached_property
@@ -79,7 +87,7 @@ class PlainModel:
         for entry in copy.graph.input:
             if entry.name in axes:
                 entry.type.tensor_type.shape.dim[axes[entry.name]].dim_value = batch_size
-        values = trace(copy, dict(self.given.shapes))
+        values = trace(copy, dict(self.given.shapes), self.undecided)
         for entry in copy.graph.output:
             value = values[entry.name]
             entry.type.CopyFrom(helper.make_tensor_type_proto(value.dtype, value.shape))
@@ -161,8 +169,15 @@ def _takes_two(plain: PlainModel) -> bool:
 def _folded(plain: PlainModel) -> PlainModel:
     """The model with the nodes of a branch in place of every If of which only that branch runs, at any batch size."""
     while True:  # a branch that is taken may have Ifs of its own
-        decided = _decided(plain.model, plain.own.values)
-        if decided and plain.batch.fixed is None and _takes_two(plain):
+        own = plain.own
+        is_open = plain.batch.fixed is None and _takes_two(plain)
+        if is_open:
+            undecided = plain.undecided | _conditions_of_batch(plain)
+            if undecided != plain.undecided:
+                plain = PlainModel(plain.model, plain.batch, plain.given, plain.only_branches, undecided)
+                continue
+        decided = _decided(plain.model, own.values)
+        if decided and is_open:
             # Lengths of one sample may fit one branch only where those of two fit both: both must decide alike.
             of_two = _decided(plain.model, plain.at(2).values)
             decided = {name: taken for name, taken in decided.items() if of_two.get(name) == taken}
@@ -170,7 +185,32 @@ def _folded(plain: PlainModel) -> PlainModel:
             return plain
         only = tuple(f"{branch} of {name!r}" for name, (branch, by_constant) in decided.items() if not by_constant)
         model = inline_branches(plain.model, {name: branch for name, (branch, _) in decided.items()})
-        plain = PlainModel(model, plain.batch, plain.given, plain.only_branches + only)
+        plain = PlainModel(model, plain.batch, plain.given, plain.only_branches + only, plain.undecided)
+
+
+def _conditions_of_batch(plain: PlainModel) -> frozenset[str]:
+    """The conditions of Ifs that follow from the batch size, also where they are the same for one sample and two."""
+    of_one, of_two = plain.at(1).values, plain.at(2).values
+
+    def differ(name: str) -> bool:
+        """Whether elements of a tensor are known, and others for two samples than for one."""
+        if name not in of_one or name not in of_two:
+            return False
+        one, two = of_one[name].data, of_two[name].data
+        return one is not None and two is not None and not np.array_equal(one, two)
+
+    follows: set[str] = set()  # from the batch size
+    conditions: set[str] = set()
+    for node in all_nodes(plain.model.graph):
+        read = follows.intersection(node.input)
+        if node.op_type == "If" and not node.domain:
+            conditions.update(read)
+        # What is picked from a shape may leave the batch size out, which equal elements show.
+        may_leave_out = node.op_type in _PICK and (node.op_type == "Shape" or any(map(differ, read)))
+        for name in node.output:
+            if differ(name) or (read and not may_leave_out):
+                follows.add(name)
+    return frozenset(conditions)
 
 
 def _decided(model: onnx.ModelProto, values: Mapping[str, Value]) -> dict[str, tuple[str, bool]]:

@@ -13,6 +13,8 @@ from autoauto.records.layers import ModelInputs
 
 _GENERATED = re.compile(r".*_dynamic_axes_\d+")
 """Names that an exporter makes up for axes without a name; they mean nothing."""
+_SYMBOL = re.compile(r"s\d+")
+"""A name that torch.export makes up for an axis; another one for each input whose first axis nothing ties to others."""
 _BATCH = re.compile(r"bsz?|.*batch.*", re.IGNORECASE)
 _OFTEN_BATCH = re.compile(r"[bn]|bs|n(um)?_?(samples|examples|images|graphs)", re.IGNORECASE)
 """Which of several names is likely that of the batch, where none says so."""
@@ -45,6 +47,24 @@ def likely_batch_axis(dims: Sequence[Dim]) -> int | None:
     if dims and isinstance(dims[0], str) and length_kind(dims[0]) is None:
         return 0
     return None
+
+
+def with_one_first_name(inputs: Sequence[Input], given: ModelInputs) -> list[Input]:
+    """Inputs that differ in the name of their first axis alone have the one of the first of them.
+
+    torch.export so names the batch of a mask [s86, s12] beside tokens [s10, s12], unless the user gives it a length.
+    """
+    named = {name for name, _ in (*given.shapes, *given.batch_axes)}
+    first_of: dict[tuple[Dim, ...], Dim] = {}  # by the axes behind it
+    renamed: list[Input] = []
+    for each in inputs:
+        first, others = str(*each.dims[:1]), each.dims[1:]
+        is_alike = _SYMBOL.fullmatch(first) and any(isinstance(dim, str) and dim for dim in others)
+        if is_alike and named.isdisjoint((each.name, first)):
+            renamed.append(each._replace(dims=(first_of.setdefault(others, first), *others)))
+        else:
+            renamed.append(each)
+    return renamed
 
 
 def with_batch_axes(inputs: Sequence[Input], firsts: Collection[str]) -> list[Input]:

@@ -26,6 +26,7 @@ from autoauto.graph.inputs.batch_axes import (
     likely_batch_axis,
     says_batch,
     with_batch_axes,
+    with_one_first_name,
 )
 from autoauto.graph.inputs.lengths import length_kind, open_axes, sensible
 from autoauto.graph.onnx_file import all_nodes
@@ -45,6 +46,7 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
     """
     inputs = [_input(entry, given) for entry in model.graph.input]
     _check_names(model, inputs, given)
+    inputs = with_one_first_name(inputs, given)
     firsts = {str(dims[0]) for dims in map(dims_of, model.graph.output) if dims}  # of the outputs
     check_batch_is_open(inputs, firsts, given)
     known = [_with_lengths(each, given) for each in inputs]
@@ -52,7 +54,8 @@ def readings(model: onnx.ModelProto, given: ModelInputs) -> Iterator[Reading]:
     guessed = _guess([after for before, after in zip(known, inputs, strict=True) if before != after])
     left = [each for each in inputs if each.open_axes]
     if left:
-        raise open_axes(left, [name for name in map(batch_name, inputs) if name and not says_batch(name)])
+        names = dict.fromkeys(map(batch_name, inputs))
+        raise open_axes(left, [name for name in names if name and not says_batch(name)])
     for batch in batches(inputs):
         open_batch = dict(batch.axes) if batch.fixed is None else {}
         copy = deepcopy(model)

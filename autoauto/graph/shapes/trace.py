@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -39,11 +39,11 @@ NO_LENGTHS: Lengths = {}
 _NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "optional", "map_type": "a dictionary"}
 
 
-def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Value]:
+def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS, undecided: Collection[str] = ()) -> dict[str, Value]:
     """Give every tensor of a plain model with fixed input shapes its `Value`, by name, those in bodies as well.
 
-    `lengths` are shapes of tensors that depend on data, and how often bodies of loops run, by name. Shapes that do not
-    follow, or contradict each other, are `UnreadableModel`.
+    `lengths` are shapes of tensors that depend on data, and how often bodies of loops run, by name. Of tensors in
+    `undecided` no elements are known. Shapes that do not follow, or contradict each other, are `UnreadableModel`.
     """
     values = {tensor.name: _stored(tensor) for tensor in model.graph.initializer}
     values |= {entry.name: _typed(entry.type, entry.name, f"input {entry.name!r}") for entry in model.graph.input}
@@ -60,6 +60,9 @@ def trace(model: onnx.ModelProto, lengths: Lengths = NO_LENGTHS) -> dict[str, Va
                 values.update(control_flow_outputs(node, values, walk, lengths))
             else:
                 values.update(_outputs(model, node, values, wanted.intersection(node.output), lengths))
+            for name in node.output:
+                if name in undecided:
+                    values[name] = values[name]._replace(data=None, constant=False)
 
     walk(model.graph.node, values)
     return values

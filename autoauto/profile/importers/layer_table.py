@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 
@@ -40,7 +40,7 @@ _COLUMNS = (
     "input_bytes",
     "batch_size",
 )
-_SUM = re.compile(r"\b(total|sum|overall|all|model)\b", re.IGNORECASE)
+_SUM = re.compile(r"\b(totale?|sum(me|a)?|somme|gesamt|overall|all|model)\b|[合总總]计|合計|総計", re.IGNORECASE)
 _ROUNDED = 0.01
 """How far rounding may move a sum of times."""
 _WHAT = "a table of layers"
@@ -58,18 +58,18 @@ def read_layer_table(path: Path, details: Path | None = None, batch_size: int | 
     columns, lines = _rows(path)
     if batch_size is not None and "batch_size" in columns:
         raise BadInput(f"{path} has batch sizes in a column, got {batch_size}={path}; give the file without a number")
-    layers: dict[int, list[RecordedLayer]] = {}
+    rows: dict[int, dict[int, RecordedLayer]] = {}  # by batch size, the layers by their lines
     for line, row in lines:
         if len(row) != len(columns):
             raise BadInput(f"{path}, line {line}: a row has {len(columns)} cells, got {len(row)}; correct it there")
         cells = dict(zip(columns, row, strict=True))
         size = _batch_size(path, line, cells) if "batch_size" in columns else batch_size or 1
-        earlier = layers.setdefault(size, [])
-        bytes_before = earlier[-1].output_bytes if earlier else 0.0
-        layer = _layer(f"{path}, line {line}", cells, bytes_before)
-        _refuse_sum(f"{path}, line {line}", layer, earlier)
-        earlier.append(layer)
-    return RecordedProfile(path.stem, {size: tuple(each) for size, each in layers.items()})
+        of_size = rows.setdefault(size, {})
+        bytes_before = of_size[max(of_size)].output_bytes if of_size else 0.0
+        of_size[line] = _layer(f"{path}, line {line}", cells, bytes_before)
+    for of_size in rows.values():
+        _refuse_sums(path, of_size)
+    return RecordedProfile(path.stem, {size: tuple(of_size.values()) for size, of_size in rows.items()})
 
 
 def _rows(path: Path) -> tuple[list[str], Iterator[Line]]:
@@ -142,14 +142,38 @@ def _layer(where: str, cells: Mapping[str, str], bytes_before: float) -> Recorde
     )
 
 
-def _refuse_sum(where: str, layer: RecordedLayer, earlier: Sequence[RecordedLayer]) -> None:
-    """Refuse a row that adds up those above it, as spreadsheets end with."""
-    total_s = sum(each.forward_s for each in earlier)
-    if _SUM.search(layer.name) and len(earlier) > 1 and abs(layer.forward_s - total_s) <= _ROUNDED * total_s:
-        raise BadInput(
-            f"{where}: a row must be a layer, {layer.name[:40]!r} has the time of all rows above it, {total_s:g} s; "
-            "leave it out"
-        )
+def _refuse_sums(path: Path, rows: Mapping[int, RecordedLayer]) -> None:
+    """Refuse a row that adds up others: the total of a spreadsheet, or a module beside those that it consists of."""
+    names = {layer.name for layer in rows.values()}
+    parts_s: dict[str, list[float]] = {}  # by module, the times of the rows next inside it
+    for layer in rows.values():
+        module = _module(layer.name)
+        while module and module not in names:
+            module = _module(module)
+        parts_s.setdefault(module, []).append(layer.forward_s)
+    before_s: list[float] = []
+    for line, layer in rows.items():
+        added = {"all its parts": parts_s.get(layer.name, [])}
+        if _SUM.search(layer.name) and not _module(layer.name):  # model.layers.0 is none
+            added["all rows above it"] = before_s
+            added["all other rows"] = [other.forward_s for other in rows.values() if other is not layer]
+        for what, times in added.items():
+            total_s = sum(times)
+            if len(times) > 1 and total_s > 0 and abs(layer.forward_s - total_s) <= _ROUNDED * total_s:
+                raise BadInput(
+                    f"{path}, line {line}: a row must be a layer, {layer.name[:40]!r} has the time of {what}, "
+                    f"{total_s:g} s; leave it out"
+                )
+        before_s.append(layer.forward_s)
+
+
+def _module(name: str) -> str:
+    """The name of a module up to its last part; "" where it has one part only.
+
+    >>> _module("encoder.layer.0"), _module("encoder/attention"), _module("stem")
+    ('encoder.layer', 'encoder', '')
+    """
+    return name[: max(name.rfind("."), name.rfind("/"), 0)]
 
 
 IMPORTER = Importer("csv", read_layer_table)

@@ -105,6 +105,29 @@ def test_a_branch_that_a_constant_decides_stands_in_place_of_its_if() -> None:
     assert [layer.op for layer in graph.layers] == ["Relu", "Tanh"]
 
 
+BY_BATCH = """<ir_version: 8, opset_import: ["": 17]>
+m (float[N, 4] x, float[N, 4] z) => (float[N, 4] y) <int64 zero = {0}> {
+    s = Shape(x) b = Gather(s, zero) more = Greater(b, limit) c = Cast <to = 9> (more)
+    b0 = If (c) <then_branch = t () => (float[M, 4] o) { o = Mul(x, x) },
+                 else_branch = e () => (float[M, 4] o) { o = Add(x, z) }>
+    y = Tanh(b0)
+}"""
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4])
+def test_a_branch_that_the_batch_size_decides_is_decided_when_the_model_runs(
+    limit: int, save: Callable[[onnx.ModelProto], str], execute: Callable[..., Any]
+) -> None:
+    model = parsed(BY_BATCH, limit=limit)
+    source = onnx_source(save(model))
+    assert "If 'b0' takes its dearer branch" in source.graph.notes
+    for batch_size in (1, 2, 3, 5):
+        feeds = {name: np.full((batch_size, 4), 0.3, np.float32) for name in ("x", "z")}
+        cut = source.cut(source.graph, LayerRange(0, len(source.graph)), batch_size)
+        (result,) = execute(onnx.load_model_from_string(cut.content), feeds)
+        np.testing.assert_allclose(result, execute(model, feeds)[0])
+
+
 def test_a_branch_that_alone_fits_the_lengths_stands_in_place_of_its_if() -> None:
     graph = load_graph(parsed(ONLY_ONE_FITS))
     assert [layer.op for layer in graph.layers] == ["Sigmoid", "Tanh"]

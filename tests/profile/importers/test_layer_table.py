@@ -10,6 +10,7 @@ from autoauto.profile.importers.layer_table import read_layer_table
 from autoauto.profile.importers.recorded import RecordedLayer
 from autoauto.records.errors import BadInput
 
+SHORT = "name,forward_s,output_bytes\n"
 TABLE = """name,forward_s,backward_s,parameter_bytes,activation_bytes,output_bytes
 a,0.5,1,10,100,20
 b,0.25,0,0,8,16
@@ -87,6 +88,10 @@ def test_batch_sizes_are_a_column_or_that_of_the_file(tmp_path: Path) -> None:
             "line 2: a table with decimal commas must have no points in numbers, got 1.000; write it without",
         ),
         (TABLE + "Total,0.75,1,10,108,16\n", "line 4: a row must be a layer, 'Total' has the time of all rows above"),
+        (TABLE + "Summe,0.75,1,10,108,16\n", "line 4: .* 'Summe' has the time of all rows above"),
+        (SHORT + "Total,3,0\na,1,1\nb,2,1\n", "line 2: .* 'Total' has the time of all other rows, 3 s; leave it out"),
+        (SHORT + "e,3,1\ne.layer.0,1,1\ne.layer.1,2,1\nhead,1,1\n", "line 2: .* 'e' has the time of all its parts"),
+        (SHORT + "e/0,1,1\ne/1,2,1\ne/1/a,1,1\ne/1/b,1,1\ne,3,1\n", "line 3: .* 'e/1' has the time of all its parts"),
         ("\n\nname,forward_s\n", "line 3: .* output_bytes is missing"),
         (TABLE.replace("b,", "\x1b[31mb,"), r"must be printable, got '\\x1b\[31mb'"),
         (TABLE.replace("0.25", "0").replace("0.5", "0"), "some layer must take time, all have 0 s at batch size 1"),
@@ -107,8 +112,16 @@ def test_a_mistake_is_refused_with_its_line(text: str, message: str, tmp_path: P
         read_layer_table(table(tmp_path, text))
 
 
-def test_a_layer_may_be_called_a_sum(tmp_path: Path) -> None:
-    assert len(read_layer_table(table(tmp_path, TABLE + "sum,0.01,0,0,8,16\n")).at(1)) == 3
+@pytest.mark.parametrize(
+    ("text", "n_layers"),
+    [
+        (TABLE + "sum,0.01,0,0,8,16\n", 3),
+        (SHORT + "model.embed,1,1\nmodel.layers.0,1,1\nmodel.layers.1,2,1\n", 3),
+        (SHORT + "conv,1,1\nconv/bias,1,1\nconv/relu,1,1\n", 3),
+    ],
+)
+def test_a_layer_may_be_called_like_a_sum_or_a_module(text: str, n_layers: int, tmp_path: Path) -> None:
+    assert len(read_layer_table(table(tmp_path, text)).at(1)) == n_layers
 
 
 def test_files_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
