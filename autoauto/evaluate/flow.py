@@ -85,7 +85,7 @@ class Flow:
 
     @cached_property
     def serving(self) -> ServingFlow | LiveFlow:
-        """What engines give that serve a decoder: modelled, or measured where the target runs servers.
+        """The evaluation of engines that serve a decoder: modelled, or measured where the target runs servers.
 
         Raises BadInput if the target serves none.
         """

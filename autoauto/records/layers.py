@@ -329,7 +329,7 @@ class Derivative:
         return entry.is_float and entry.producer in self.trained
 
     def has_gradient(self, layer: Layer, operand: int) -> bool:
-        """Whether an operand, which may be omitted, has a gradient: as a parameter or as an activation."""
+        """True if an operand has a gradient, as a parameter or as an activation; False if it is omitted."""
         return operand >= 0 and (self.needs_gradient(operand) or self.is_parameter(layer, operand))
 
     def stashed(self, index: int) -> frozenset[int]:

@@ -71,7 +71,7 @@ class Transfers(StrEnum):
 
 
 class ActionKind(StrEnum):
-    """What a stage does to a micro-batch."""
+    """The kind of work that a stage does on a micro-batch."""
 
     FORWARD = "F"
     BACKWARD = "B"

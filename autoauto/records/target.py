@@ -1,4 +1,4 @@
-"""What a target is, and how its numbers come about: `Target`, `TargetTraits`, `Origin`.
+"""The interface of a target, `Target`, its properties, `TargetTraits`, and the origin of its numbers, `Origin`.
 
 A target compiles ranges of layers, `CompilingTarget`, or its engines serve a decoder, `ServesDecoder`.
 """
@@ -189,7 +189,7 @@ class CompilingTarget(Target, Protocol):
         """
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """What a compiled range depends on in `device` and `options`; its repr is part of every cache key."""
+        """The values of `device` and `options` that a compiled range depends on; their repr is part of cache keys."""
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""

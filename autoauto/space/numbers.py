@@ -42,7 +42,7 @@ def number(default: Any = None, **facts: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step of training gives, simulated."""
+    """The numbers of a training step, simulated."""
 
     makespan_cycles: float | None = number()
     bubble_fraction: float | None = number(
@@ -52,7 +52,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class TokenResult:
-    """What the generation of text gives.
+    """Throughput, latencies and memory of the generation of text.
 
     Attributes:
         tokens_per_s: tokens of answers of the whole cluster.
@@ -216,7 +216,7 @@ NO_TOTALS = DeviceTotals()
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a configuration gives; all 0 where it does not fit.
+    """The numbers of a configuration; all 0 where it does not fit.
 
     Attributes:
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.

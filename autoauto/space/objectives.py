@@ -1,4 +1,4 @@
-"""What a search optimises, and how it chooses what it measures: `Objective`, `Method`."""
+"""The objectives of searches, `Objective`, and the methods by which they choose configurations, `Method`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _Facts(NamedTuple):
 
 
 class Objective(StrEnum):
-    """What a search optimises. A new objective is one more member, and the number of a trial that it reads.
+    """The quantity that a search optimises. A new objective is one more member, and the number of a trial it reads.
 
     What follows from the throughput is computed by `of`: then it is that of the mean of several measurements, too.
 

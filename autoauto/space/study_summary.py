@@ -61,7 +61,7 @@ class Sizing(NamedTuple):
 
 
 class UsersPoint(NamedTuple):
-    """What a GPU gives and a user gets by a configuration of the front, both in tokens/s."""
+    """A configuration of the front, with the tokens/s of a GPU and those of a user."""
 
     knobs: Knobs
     of_gpu: float
@@ -273,7 +273,7 @@ class StudySummary(Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed of the model and of the numbers, one sentence each."""
+        """The assumptions about the model and the numbers, one sentence each."""
         return tuple(json.loads(self.attributes.get(NOTES, "[]")))
 
     @property
@@ -294,7 +294,7 @@ class StudySummary(Displayed):
 
     @property
     def choices(self) -> tuple[KnobChoice, ...]:
-        """What other values of the winner's knobs would give; none where forecasts of whole cells are not made."""
+        """Forecasts with other values of the winner's knobs; empty where forecasts of whole cells are not made."""
         entries = json.loads(self.attributes.get(CHOICES, "[]"))
         return tuple(KnobChoice(**{**entry, "knobs": Knobs(**entry["knobs"])}) for entry in entries)
 
@@ -309,7 +309,7 @@ class StudySummary(Displayed):
 
     @cached_property
     def engine_measurements(self) -> EngineMeasurements | None:
-        """What was measured on engines; None where nothing was."""
+        """The measurements on engines; None if there are none."""
         text = self.attributes.get(ENGINE_MEASUREMENTS)
         if text is None:
             return None

@@ -1,4 +1,4 @@
-"""What a search is called with, checked before anything is measured: `asked_space`, `chosen_method`, `Extent`."""
+"""Arguments of a search, checked before anything is measured: `asked_space`, `chosen_method`, `Extent`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest |
 
 
 def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> SearchSpace | KnobValues:
-    """What may vary, as a caller says it, with further constraints over knobs; a BadInput if nothing may."""
+    """The space that a caller gives, with further constraints over knobs; raises BadInput if it is no space."""
     if space is None:
         return KnobValues(constraints=constraints)
     if isinstance(space, Mapping):

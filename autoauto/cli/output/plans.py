@@ -1,4 +1,4 @@
-"""What commands print of one configuration: its plan and throughput, `show_plan`, or why it does not fit."""
+"""The output of commands for one configuration: its plan and throughput (`show_plan`), or why it does not fit."""
 
 from __future__ import annotations
 

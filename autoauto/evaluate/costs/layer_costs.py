@@ -47,7 +47,7 @@ class EndBytes(NamedTuple):
 
 
 class LayersSummary(NamedTuple):
-    """What is known of all layers without their profile."""
+    """Sums over all layers that need no profile."""
 
     digest: str  # of what all layers cost
     ends: EndBytes  # the bytes of the model's inputs and outputs
@@ -130,7 +130,7 @@ class LayerwiseCosts(ABC):
         return self._profiles.forecasts
 
     def cost_key(self, knobs: Knobs) -> object:
-        """What the costs of a configuration depend on, by which forecasts of it are stored; equal for equal costs.
+        """The key under which forecasts of a configuration are stored; equal keys mean equal costs.
 
         Sessions count by what layers cost with them.
         """

@@ -1,6 +1,6 @@
-"""What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`.
+"""The interface of all modes of running a model, `ModeFlow`, and of those that run pipelines, `StageFlow`.
 
-What only some modes have is a method with a default, so that nobody has to ask which mode it is.
+A method that only some modes need has a default, so that no caller asks which mode it has.
 """
 
 from __future__ import annotations

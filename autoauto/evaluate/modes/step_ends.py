@@ -1,4 +1,4 @@
-"""What a step costs once, after its last backward pass: `StepEnds`, and where states are: `with_known_state`.
+"""The costs of a step after its last backward pass, `StepEnds`, and the place of its states, `with_known_state`.
 
 gradients are summed over the replicas          all_reduce_cycles
 states are loaded from streaming memory         |

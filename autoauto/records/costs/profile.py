@@ -1,6 +1,6 @@
-"""What targets compile layers to, `CompiledRange`, `LayerProfile`, `ModelProfile`.
+"""Costs of compiled layers: `CompiledRange`, `LayerProfile`, `ModelProfile`.
 
-At the end of a step of training: `WeightUpdate`.
+`WeightUpdate` has the costs of the end of a training step.
 """
 
 from __future__ import annotations

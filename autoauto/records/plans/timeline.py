@@ -26,7 +26,7 @@ UNDISTURBED_FRACTION = 0.95
 
 
 class StepEnd(NamedTuple):
-    """What a step of training does after its last backward passes.
+    """The end of a training step, after its last backward passes, in ticks.
 
     Attributes:
         flushed_tick: when the last action has stopped and the last message has arrived.

@@ -1,4 +1,4 @@
-"""What the paths of the interface do, one function each: `Call` to `Answer`. They run in threads and may wait."""
+"""The handlers of the paths of the interface, a function each: `Call` to `Answer`. They run in threads and may wait."""
 
 from __future__ import annotations
 

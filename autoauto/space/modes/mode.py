@@ -1,4 +1,4 @@
-"""What all modes have in common, `Mode`, and how a model runs, `Strategy`."""
+"""The base class of all modes, `Mode`, and the ways to run a model, `Strategy`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STRATEGY = Knob(
 
 
 class Mode(HasKnobs, ABC):
-    """What a model is run for, and how: one of the classes below, whose fields are its knobs.
+    """The purpose for which a model runs, and the way it runs; the fields of a subclass are its knobs.
 
     Attributes:
         strategy: pipeline or phases.

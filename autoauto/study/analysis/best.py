@@ -62,7 +62,7 @@ def best_of_study(study: Study, trials: Mapping[Knobs, Trial]) -> Trial | None:
 
 
 def measurements_of(study: Study) -> EngineMeasurements | None:
-    """What was measured on engines for a study; None where nothing was."""
+    """The measurements on engines of a study; None if there are none."""
     attributes = attributes_of(study)
     if ENGINE_MEASUREMENTS not in attributes:
         return None

@@ -29,7 +29,7 @@ _FP8 = (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC, WeightFormat.FP8_BLOCK)
 
 
 class MemoryRule(NamedTuple):
-    """What a GPU of a group holds besides weights and KV cache, and its limit."""
+    """Memory of a GPU of a group besides weights and KV cache, and its limit, in bytes."""
 
     limit_bytes: float  # of all memory
     kv_factor: float  # bytes that count for a byte of KV cache

@@ -1,4 +1,4 @@
-"""What load is simulated, `TrafficLoad`: by rates and lengths or as a `Trace` has it; `cached_tokens` of prompts."""
+"""The load that is simulated, `TrafficLoad`: rates and lengths, or a `Trace`; `cached_tokens` of prompts."""
 
 from __future__ import annotations
 
