@@ -44,7 +44,7 @@ class Period(StrEnum):
 
 
 class Topology(StrEnum):
-    """Which devices a device exchanges tensors with."""
+    """The devices with which a device exchanges tensors."""
 
     LINE = "line"
     """Its two neighbours, which pass on what is for others [auto-pipeline]."""

@@ -19,7 +19,7 @@ from autoauto.records.layers import LayerGraph, LayerRange
 
 
 class Origin(StrEnum):
-    """How a number came about, in the words in which it is shown and stored."""
+    """The origin of a number, in the words in which it is shown and stored."""
 
     ESTIMATED = "estimated"
     """From the costs of single layers."""
@@ -33,7 +33,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetTraits:
-    """How a target measures, and what a search on it begins with.
+    """Properties of a target: how it measures, and the values with which a search begins.
 
     The defaults are those of a target that compiles ranges of layers, cheaply and every time the same. `RUNS_PLANS` are
     those of devices that run whole plans.

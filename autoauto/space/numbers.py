@@ -130,7 +130,7 @@ class PercentileResult:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalResult:
-    """How busy replicas are with requests that arrive at times of their own, simulated.
+    """The load of replicas by requests that arrive at times of their own, simulated.
 
     Attributes:
         rate_per_s: requests that arrive a second.
@@ -156,7 +156,7 @@ class ArrivalResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How sure the throughput of a run is.
+    """The confidence interval of the throughput of a run.
 
     Attributes:
         low_samples_per_s, high_samples_per_s: the ends of its interval, each missed by the true throughput with a

@@ -30,7 +30,7 @@ def _device_cycles(trial: Trial) -> float:
 
 
 class Method(StrEnum):
-    """How a search chooses the configurations that it measures."""
+    """A method by which a search chooses the configurations that it measures."""
 
     EXHAUSTIVE = "exhaustive"
     """Every configuration."""
@@ -182,7 +182,7 @@ class Objective(StrEnum):
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
-        """Whether more or less is better, in Optuna's word."""
+        """Optuna's word for the direction: "maximize" where more is better."""
         return "maximize" if self.maximise else "minimize"
 
     @property

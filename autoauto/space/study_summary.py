@@ -228,7 +228,7 @@ class Comparison(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """How many trials of a study its answer leaves out."""
+    """Numbers of trials of a study that its answer leaves out."""
 
     n_outside: int = 0  # outside of the space of its last search
     n_foreign: int = 0  # of another program, or with cells that were edited
@@ -300,7 +300,7 @@ class StudySummary(Displayed):
 
     @property
     def sizing(self) -> Sizing | None:
-        """How sure it is that no fewer devices do; None where a study looks for something else, or nothing fits."""
+        """Evidence that fewer devices do not suffice; None where a study looks for something else, or nothing fits."""
         text = self.attributes.get(SIZING)
         if text is None or self.winner is None:
             return None
@@ -337,7 +337,7 @@ class StudySummary(Displayed):
         return self.objective.worth(trial)
 
     def loss_percent(self, trial: Trial) -> float:
-        """How far a configuration is below the winner, in percent of the winner; 0 for the winner."""
+        """Loss of a configuration against the winner, in percent of the winner; 0 for the winner."""
         assert self.winner is not None
         return 100.0 * (1.0 - self.worth(trial) / self.worth(self.winner))
 

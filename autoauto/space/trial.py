@@ -41,7 +41,7 @@ too large are its largest number."""
 
 
 class Status(StrEnum):
-    """How a trial ended."""
+    """The outcome of a trial."""
 
     OK = "ok"
     CONSTRAINED = "constrained"

@@ -45,7 +45,7 @@ FINISHED = "finished"
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """How far a search is.
+    """The progress of a search.
 
     Attributes:
         done, total: progress of its method, and the maximum: tries, or closed cells of a guided search.

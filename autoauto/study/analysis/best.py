@@ -77,7 +77,7 @@ def objectives_of_study(study: Study) -> Objectives:
 
 
 def counts_of(trials: Collection[Trial], n_configurations: int | None = None) -> Counts:
-    """How many configurations have a finished trial, and how many of them were measured."""
+    """Numbers of configurations with a finished trial, and of those that were measured."""
     return Counts(len(trials), sum(trial.was_measured for trial in trials), n_configurations)
 
 

@@ -31,7 +31,7 @@ Cell = Sequence[Knobs]
 
 
 class Forecasts(NamedTuple):
-    """How configurations are forecast.
+    """Functions that forecast configurations.
 
     Attributes:
         of_cell: trials of configurations that differ in their batch size alone, without plans.

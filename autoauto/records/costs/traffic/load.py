@@ -111,7 +111,7 @@ class Trace:
 
     @property
     def knows_cached(self) -> bool:
-        """Whether the file says what prompts share."""
+        """True if the file says what prompts share."""
         return bool(self.blocks)
 
     @property

@@ -78,7 +78,7 @@ def normal_shares(deviations: FloatArray) -> FloatArray:
 
 
 class Hypothesis(NamedTuple):
-    """How far forecasts are off.
+    """A hypothesis on the error of forecasts.
 
     Attributes:
         probability: before anything is measured.
