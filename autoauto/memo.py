@@ -1,4 +1,4 @@
-"""What was computed before, with a bound on how much is kept: `Memo`."""
+"""A cache of computed values with a bound on their number: `Memo`."""
 
 from __future__ import annotations
 

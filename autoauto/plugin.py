@@ -1,4 +1,4 @@
-"""What a package needs to add a target, a serving engine, an exporter or an importer of profiles: `docs/extend.md`.
+"""The names that a package imports to add a target, a serving engine, an exporter or an importer: `docs/extend.md`.
 
 Each name is imported from its module when it is first used, so that the file of a target loads nothing else.
 

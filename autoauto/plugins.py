@@ -1,4 +1,4 @@
-"""What packages add to autoauto by entry points: a `Registry` of each kind of values.
+"""Plug-ins, which packages add to autoauto by entry points: each kind has a `Registry`.
 
 A package adds a target, an exporter or an importer by a line in its pyproject.toml, and so does this one:
 

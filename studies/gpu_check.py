@@ -103,7 +103,7 @@ def sessions(flow: Flow, batch_sizes: Sequence[int]) -> Iterator[Session]:
         knobs = Knobs(n_ipu=1, batch_size=batch_size, runtime=runtime_of(flow), precision=Precision.FP32)
         plan = flow.predict(knobs)
         run = flow.measure(knobs, plan)
-        yield Session(batch_size, flow.samples_per_s(knobs, plan), flow.measured_samples_per_s(knobs, run))
+        yield Session(batch_size, flow.samples_per_s(knobs, plan), flow.pipelines.measured_samples_per_s(knobs, run))
 
 
 def prediction(model: str, measured: Sequence[Session]) -> Check:
@@ -194,7 +194,7 @@ def unlike(model: str, flow: Flow) -> Check:
     stages = run.plan.stages
     parts = " and ".join(f"{len(range(*stage.layers))} layers on {stage.device_kind}" for stage in stages)
     figures = f"{parts}: estimated {flow.samples_per_s(knobs, plan):.1f}/s, "
-    figures += f"measured {flow.measured_samples_per_s(knobs, run):.1f}/s"
+    figures += f"measured {flow.pipelines.measured_samples_per_s(knobs, run):.1f}/s"
     return Check(f"unlike {model}", len({stage.device_kind for stage in stages}) == 2, figures)
 
 

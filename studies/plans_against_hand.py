@@ -92,7 +92,7 @@ def line(flow: Flow, name: str, knobs: Knobs, published: Sequence[int]) -> Line:
 def measured(flow: Flow, knobs: Knobs, partition: Sequence[int]) -> float:
     """Samples a second of stages compiled whole; 0 where they do not fit."""
     try:
-        return flow.measured_samples_per_s(knobs, flow.measure(knobs, flow.plans.cut_at(knobs, partition)))
+        return flow.pipelines.measured_samples_per_s(knobs, flow.measure(knobs, flow.plans.cut_at(knobs, partition)))
     except DoesNotFit:
         return 0.0
 

@@ -130,7 +130,8 @@ def _check_number(file: ParsedTable, keys: list[str], value: Any, is_whole: bool
 
 def _method(file: ParsedTable, words: Mapping[str, str]) -> Method | None:
     """The method that the file names, or that its words imply; None when there is neither."""
-    named, method, origin = file.table.get("method"), None, ""
+    named = file.table.get("method")
+    method, origin = None, ""
     if named is not None:
         method = Method(named)
     else:

@@ -1,4 +1,4 @@
-"""What differs between databases: `Backend`, of which each database has a class, in a file of its own."""
+"""The differences between databases: each database has a subclass of `Backend`, in a file of its own."""
 
 from __future__ import annotations
 

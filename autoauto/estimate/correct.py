@@ -56,7 +56,8 @@ def range_examples(
     """
     options, examples = profile.options, []
     assert options is not None
-    table, weighted = cost_table(profile, cluster.first(1), 1.0), _weighted(graph, options.precision)
+    table = cost_table(profile, cluster.first(1), 1.0)
+    weighted = _weighted(graph, options.precision)
     for whole in wholes:
         forward, backward = Counter[str](), Counter[str]()
         features = dict.fromkeys((RangeFeature.WEIGHTS, RangeFeature.ENTRY, RangeFeature.MOVED), 0)

@@ -186,7 +186,8 @@ def prediction_interval(ratios: Sequence[float]) -> PredictionInterval:
         ordered = sorted(ratios)
         low, high = ordered[floor((len(ratios) + 1) * (1 - LEVEL)) - 1], ordered[rank - 1]
     else:
-        logs, n = [log(ratio) for ratio in ratios], len(ratios)
+        n = len(ratios)
+        logs = [log(ratio) for ratio in ratios]
         reach = STUDENT_QUANTILES[n - 2] * stdev(logs) * sqrt(1 + 1 / n)
         low, high = exp(mean(logs) - reach), exp(mean(logs) + reach)
     return PredictionInterval(max(min(low, 1.0), 1 / MAX_FACTOR), min(max(high, 1.0), MAX_FACTOR))
@@ -281,7 +282,8 @@ def _fit_memory(examples: Sequence[RangeExample]) -> tuple[Factors, PredictionIn
 
 
 def _sums(parts: Iterable[Fitted]) -> list[float]:
-    return [sum(predictions) for predictions in zip(*(part.predictions for part in parts), strict=True)]
+    by_part = [part.predictions for part in parts]
+    return list(map(sum, zip(*by_part, strict=True)))
 
 
 def _interval(whole: Sequence[int], predictions: Sequence[float]) -> PredictionInterval:

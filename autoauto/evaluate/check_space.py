@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from math import prod
 
 from autoauto.evaluate.setting import Setting
@@ -27,7 +28,8 @@ def checked(setting: Setting, space: SearchSpace) -> SearchSpace:
     space = space.on_target(cluster.target, traits.sessions, traits.space)
     if traits.n_in_flight is not None:
         space = _with_in_flight(space, traits.n_in_flight)
-    cores_per_device, has_stage_replicas = max(space["cores_per_device"]), any(space["stage_replicas"])
+    cores_per_device = max(space["cores_per_device"])
+    has_stage_replicas = any(space["stage_replicas"])
     for wanted, what in (
         (space.training, "training"),
         (Strategy.PHASED in space["strategy"], "a plan of phases"),
@@ -85,7 +87,8 @@ def _with_in_flight(space: SearchSpace, n: int) -> SearchSpace:
     bound = Constraint(f"batch_size * {each} <= {n} and (batch_size + 1) * {each} > {n}")
     if bound in space.constraints:
         return space
-    sizes = {n // (n_stages * replicas) for n_stages in space["n_ipu"] for replicas in space["replicas"]} - {0}
+    n_devices = map(prod, product(space["n_ipu"], space["replicas"]))
+    sizes = {n // of_each for of_each in n_devices} - {0}
     if not sizes:
         raise BadInput(f"every stage of every replica needs a request in flight, got --concurrency {n}; try more")
     return space.with_values(batch_size=tuple(sorted(sizes)), constraints=(*space.constraints, bound))

@@ -74,7 +74,8 @@ class EngineRun:
         slowest = tpot if tokens.tpot_s else ttft
         # Throughput falls as the time between tokens grows: its low end is that of the longest time.
         rate = tokens.tokens_per_s
-        low, high = (rate * slowest.middle / end if end else rate for end in (slowest.high, slowest.low))
+        low = rate * slowest.middle / slowest.high if slowest.high else rate
+        high = rate * slowest.middle / slowest.low if slowest.low else rate
         return EngineForecast(Expected(rate, low, high), tpot, ttft, self.modelled.latency_s)
 
 
@@ -101,7 +102,7 @@ class EngineRuns:
         self._target = flow.target
 
     def run_of(self, knobs: Knobs) -> EngineRun:
-        """How a configuration is started. Raises BadInput if it cannot be, here."""
+        """The commands that start a configuration, and its forecast. Raises BadInput if it cannot be started here."""
         modelled = self._flow.evaluate(knobs)
         if not modelled.runs:
             raise BadInput(modelled.reason)

@@ -64,7 +64,7 @@ def export(
 
 
 def deployment(flow: Flow, model: str, trial: Trial) -> Deployment:
-    """What is exported of a trial that runs; its numbers are estimates when nothing measured it (`Flow.expect`).
+    """The deployment of a trial that runs; its numbers are estimates if nothing was measured (`Flow.expect`).
 
     Raises BadInput if the plan is one of phases, of another model or precision, or for another cluster.
     """

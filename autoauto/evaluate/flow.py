@@ -21,7 +21,6 @@ from autoauto.profile.profiler import Progress
 from autoauto.records.costs.cost import CostTable
 from autoauto.records.costs.options import CompileOptions
 from autoauto.records.costs.profile import ModelProfile
-from autoauto.records.costs.rate_curve import RateCurves
 from autoauto.records.hardware import Cluster
 from autoauto.records.layers import LayerGraph
 from autoauto.records.plans.plan import Plan
@@ -85,7 +84,7 @@ class Flow:
 
     @cached_property
     def serving(self) -> ServingFlow | LiveFlow:
-        """What engines give that serve a decoder: modelled, or measured where the target runs servers.
+        """The evaluation of engines that serve a decoder: modelled, or measured where the target runs servers.
 
         Raises BadInput if the target serves none.
         """
@@ -119,7 +118,7 @@ class Flow:
 
     @property
     def traits(self) -> TargetTraits:
-        """How the target measures, and what a search on it begins with."""
+        """The traits of the target: how it measures, and the values with which a search begins."""
         return self.setting.traits
 
     def checked(self, space: SearchSpace) -> SearchSpace:
@@ -146,78 +145,51 @@ class Flow:
 
     def predict(self, knobs: Knobs, progress: Progress | None = None) -> Plan:
         """The best plan by estimated costs, and those of replicas whose devices or links differ."""
-        return self._mode(knobs).best_plan(knobs, progress)
-
-    def gap(self, knobs: Knobs) -> float:
-        """The largest share of its cost by which a plan of one pipeline may be better; 0 where the best is known."""
-        return self._mode(knobs).gap(knobs)
+        return self.mode(knobs).best_plan(knobs, progress)
 
     def expect(self, knobs: Knobs) -> Trial:
         """The trial of `evaluate` if every stage cost what is estimated; no stage is measured."""
-        return replace(self._mode(knobs).forecast(knobs, with_timeline=True), made_for=self.made_for)
+        return replace(self.mode(knobs).forecast(knobs, with_timeline=True), made_for=self.made_for)
 
     def forecast(self, knobs: Knobs) -> Trial:
         """The trial of `expect`, without its timeline, which takes long to simulate for long steps."""
-        return self._mode(knobs).forecast(knobs)
+        return self.mode(knobs).forecast(knobs)
 
     def fits(self, knobs: Knobs) -> bool:
         """True if the forecast fits and meets all constraints; some modes know it sooner than the forecast."""
-        return self._mode(knobs).fits(knobs)
-
-    @property
-    def forecasts_cells(self) -> bool:
-        """True if `forecasts` makes those of many batch sizes at once."""
-        return self._first_mode.forecasts_cells
+        return self.mode(knobs).fits(knobs)
 
     @property
     def pools(self) -> tuple[int, ...]:
         """The numbers of pools of servers that a search tries; one pool, unless the target says more."""
         return getattr(self.target, "pools", (1,))
 
-    @property
-    def simulates(self) -> bool:
-        """True if arrivals of requests are simulated, and forecasts are upper bounds."""
-        return self._first_mode.simulates
-
     def exceeds(self, knobs: Knobs, worth: float) -> bool:
         """True if an evaluation may give `worth` samples/s or more, by one simulation, or if nothing tells."""
-        return self._mode(knobs).exceeds(knobs, worth)
-
-    @property
-    def window_s(self) -> float | None:
-        """About the length of the windows of a trace in each of which bounds must hold; None without."""
-        return self._first_mode.window_s
-
-    def replicas_by_window(self, knobs: Knobs) -> Sequence[int]:
-        """The fewest replicas that keep all bounds in each window of a trace; none without windows, or of two pools."""
-        return self._mode(knobs).replicas_by_window(knobs)
-
-    def rate_curves(self, best: Trial) -> RateCurves | None:
-        """Times of requests over the rate, by replicas; None where nothing is simulated, or too much would be."""
-        return self._mode(best.knobs).rate_curves(best)
+        return self.mode(knobs).exceeds(knobs, worth)
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
         """The forecasts of configurations that differ in their batch size alone, without plans where it is quicker."""
-        return self._mode(cell[0]).forecasts(cell)
+        return self.mode(cell[0]).forecasts(cell)
 
     def upper_bound(self, knobs: Knobs) -> Trial | None:
         """A trial that is no worse than the forecast and needs no layer; None where the forecast needs none either."""
-        return self._mode(knobs).upper_bound(knobs)
+        return self.mode(knobs).upper_bound(knobs)
 
     def step_bounds(self, knobs: Knobs) -> StepBounds | None:
         """Bounds of the forecast that take a moment; None where there are none."""
-        return self._mode(knobs).step_bounds(knobs)
+        return self.mode(knobs).step_bounds(knobs)
 
     def is_bounded_by(self, knobs: Knobs, worth: float) -> bool:
         """True if the forecast gives no more than `worth` samples/s, where that is known sooner than the forecast."""
-        return self._mode(knobs).is_bounded_by(knobs, worth)
+        return self.mode(knobs).is_bounded_by(knobs, worth)
 
     def evaluate(self, knobs: Knobs) -> Trial:
         """Plan one configuration and measure it; one that does not fit or violates a constraint is a trial too.
 
         On real devices a configuration that was measured before has the same cuts again.
         """
-        return replace(self._mode(knobs).evaluate(knobs), made_for=self.made_for)
+        return replace(self.mode(knobs).evaluate(knobs), made_for=self.made_for)
 
     def race(self, trials: Iterable[Trial] | None) -> None:
         """Let runs of pipelines end early once they are slower than the best so far, `trials` included; None for none.
@@ -227,14 +199,6 @@ class Flow:
         if isinstance(self.target, Races):
             known = [trial.result.ends for trial in trials or () if trial.fits]
             self.pipelines.race(None if trials is None else filter(None, known))
-
-    def continue_from(self, trials: Sequence[Trial]) -> None:
-        """Compare what is measured from now on with these trials, of earlier searches of the study."""
-        self._first_mode.continue_from(trials)
-
-    def plan_to_measure(self, knobs: Knobs) -> Plan:
-        """The plan of these knobs that is worth measuring; raises Infeasible if no plan respects the limits."""
-        return self.pipelines.plan_to_measure(knobs)
 
     def even_samples_per_s(self, knobs: Knobs) -> float:
         """Samples/s of training with about as many blocks a stage, by a cost model; 0 where that does not fit.
@@ -247,25 +211,13 @@ class Flow:
         """A run of `plan` on the target's devices, or by its cost model; raises OutOfMemory if a stage does not fit."""
         return self.pipelines.run(knobs, plan)
 
-    def measure_again(self, knobs: Knobs, plan: Plan) -> None:
-        """Let `evaluate` measure the cuts of `plan`, as an earlier trial has them, on real devices."""
-        self.pipelines.measure_again(knobs, plan)
-
     def timeline(self, knobs: Knobs, plan: Plan) -> Timeline:
         """The stages of a plan, simulated in their order; in training the whole step, of the slowest replica."""
-        return self._mode(knobs).timeline(knobs, plan)
+        return self.mode(knobs).timeline(knobs, plan)
 
     def samples_per_s(self, knobs: Knobs, plan: Plan, step_cycles: float | None = None) -> float:
         """Throughput by the costs of `plan`: see `StageFlow`."""
         return self.plans.mode(knobs).samples_per_s(knobs, plan, step_cycles)
-
-    def simulated_samples_per_s(self, knobs: Knobs, timeline: Timeline, plan: Plan) -> float:
-        """Throughput by the `timeline` of `plan`: in training of whole steps, for inference of the steady state."""
-        return self.plans.mode(knobs).simulated_samples_per_s(knobs, timeline, plan)
-
-    def measured_samples_per_s(self, knobs: Knobs, run: Run) -> float:
-        """Throughput of a run: by its timelines where they were measured, else by the costs of its plan."""
-        return self.pipelines.measured_samples_per_s(knobs, run)
 
     @cached_property
     def made_for(self) -> tuple[MadeFor, ...]:
@@ -276,11 +228,13 @@ class Flow:
         """All besides the knobs on which trials depend; a study refuses to continue with another one."""
         return self.setting.fingerprint()
 
-    def _mode(self, knobs: Knobs) -> ModeFlow:
+    def mode(self, knobs: Knobs) -> ModeFlow:
+        """The mode of a configuration; raises as its costs."""
         return _MODES[type(knobs.mode)](self)
 
     @property
-    def _first_mode(self) -> ModeFlow:
+    def first_mode(self) -> ModeFlow:
+        """The mode that a search is for, whose ways to forecast and simulate hold for all of it."""
         return _MODES[self.setting.modes[0]](self)
 
 

@@ -41,18 +41,21 @@ def lower_precisions(flow: Flow, space: SearchSpace, winner: Trial) -> Iterator[
     """
     if not isinstance(flow.target, FileRunner) or space["precision"] != (Precision.FP32,):
         return
-    plan, others = winner.plan, [each for each in flow.target.precisions() if each is not Precision.FP32]
+    plan = winner.plan
+    others = [each for each in flow.target.precisions() if each is not Precision.FP32]
     assert isinstance(plan, Plan)
     n_cores = winner.knobs.n_devices if flow.traits.groups else 1
     session = winner.knobs.session
     knobs = Knobs(1, winner.knobs.batch_size, session=session).with_values(cores_per_device=n_cores)
     in_fp32 = _one_session(flow.target, flow, knobs, plan) if others else None
-    for precision in others if in_fp32 else ():
+    if in_fp32 is None:
+        return
+    for precision in others:
         runtime = runtime_for(precision, flow.traits.space["runtime"])
         values = {"runtime": runtime, "precision": precision, "cores_per_device": n_cores}
         lower = replace(knobs, session=session_of(values))
         run = _one_session(flow.target, flow, lower, plan)
-        if not (in_fp32 and run) or run.output_error is None:
+        if run is None or run.output_error is None:
             continue
         if USABLE.violation({"output_error": run.output_error}) <= 0:
             yield LowerPrecision(precision, in_fp32.period_cycles / run.period_cycles, run.output_error)

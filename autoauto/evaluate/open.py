@@ -10,7 +10,7 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from autoauto.evaluate.costs.forecasts import stored_graph
 from autoauto.evaluate.flow import Flow
@@ -38,9 +38,6 @@ from autoauto.space.requests.target_choice import with_target
 from autoauto.targets.clusters import load_cluster
 from autoauto.targets.registry import DEFAULT_TARGET, TARGETS, target_named
 from autoauto.targets.target import NamedTarget, OptionValues, Request
-
-if TYPE_CHECKING:
-    pass
 
 GGUF_RUNTIME = "llamacpp"
 Word = TypeVar("Word", bound=StrEnum)
@@ -109,7 +106,7 @@ class Objects(NamedTuple):
 
     @property
     def is_none(self) -> bool:
-        """Whether all are names, so that another process can open them."""
+        """True if all are names, so that another process can open them."""
         return all(given is None for given in self)
 
 
@@ -126,9 +123,11 @@ def named(
     Raises BadInput if there is no such target.
     """
     own_target: Target | None = None
+    name: object = target
     if target is not None and not isinstance(target, str) and hasattr(target, "compile"):
         own_target = target
-    chosen = with_target({"model": model, "cluster": cluster, "target": DEFAULT_TARGET if own_target else target})
+        name = DEFAULT_TARGET
+    chosen = with_target({"model": model, "cluster": cluster, "target": name})
     cluster = chosen["cluster"]
     names: dict[str, Any] = {"target": target_named(chosen["target"]).name, "model": None, "cluster": None}
     given: dict[str, Any] = {"target": own_target}
@@ -345,9 +344,9 @@ def _devices(
         raise BadInput(f"a cluster is a name, a file, an IPUClusterInfo or a Cluster, got {cluster!r:.60}")
     if isinstance(cluster, str) and entry is not None:
         cluster = entry.cluster_named(cluster) or cluster
-    devices = cluster if isinstance(cluster, Cluster) else read_cluster(cluster, TARGETS if entry else ())
     if entry is None:
-        return devices
+        return cluster if isinstance(cluster, Cluster) else read_cluster(cluster)
+    devices = cluster if isinstance(cluster, Cluster) else read_cluster(cluster, TARGETS)
     if devices.target != entry.name:
         instead = f"--target {devices.target}" if devices.target in TARGETS else "--profile FILE"
         raise BadInput(

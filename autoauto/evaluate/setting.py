@@ -109,7 +109,7 @@ class Setting:
 
     @property
     def traits(self) -> TargetTraits:
-        """How the target measures, and what a search on it begins with."""
+        """The traits of the target: how it measures, and the values with which a search begins."""
         return traits_of(self.target)
 
     @property
@@ -136,12 +136,12 @@ class Setting:
 
     @property
     def period_of_devices(self) -> Period:
-        """Which transfers and computations of the devices happen at the same time."""
+        """The transfers and computations of the devices that happen at the same time."""
         return self.traits.period if self.period is None else self.period
 
     @property
     def begins_whole(self) -> bool:
-        """Whether estimates begin with the whole model (`WholeFirstCosts`)."""
+        """True if estimates begin with the whole model (`WholeFirstCosts`)."""
         return self.traits.whole_first and self.estimator is not Estimator.SUM
 
     @property

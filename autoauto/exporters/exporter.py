@@ -74,7 +74,7 @@ class DecoderModel(NamedTuple):
 
 
 class Performance(NamedTuple):
-    """What all replicas give together."""
+    """Throughput and latency of all replicas together."""
 
     samples_per_s: float  # tokens of answers where text is generated
     origin: Origin  # of the throughput, and of the costs of the plan

@@ -167,8 +167,10 @@ def write(deployment: Deployment, folder: Path) -> None:
 
 
 def _save(deployment: Deployment, plan: Plan, index: int, prefix: str, folder: Path) -> StageFile:
-    stage, batch_size, clock_hz = plan.stages[index], deployment.knobs.batch_size, deployment.cluster.clock_hz
-    source, graph, session = deployment.source, deployment.graph, deployment.session(plan, stage)
+    stage = plan.stages[index]
+    batch_size, clock_hz = deployment.knobs.batch_size, deployment.cluster.clock_hz
+    source, graph = deployment.source, deployment.graph
+    session = deployment.session(plan, stage)
     if session.runtime not in RUNTIMES:
         raise BadInput(f"{RUNNER} runs stages by {', '.join(RUNTIMES)}, got a plan for {session.runtime}; try those")
     # The file takes the part of a micro-batch that one stream of the session computes; ports are of all of it.

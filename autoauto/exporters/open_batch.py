@@ -21,7 +21,7 @@ N_SAMPLES = "n_samples_of_the_batch"
 
 
 def is_open(ports: Sequence[Port], others: Sequence[Port], batch_size: int) -> bool:
-    """Whether samples lie on the first axis of every tensor, and on no other.
+    """True if samples lie on the first axis of every tensor, and on no other.
 
     The tensors in `ports` have `batch_size` samples, the same in `others` have one more.
     """
@@ -59,7 +59,7 @@ def opened(path: Path, other: Path, batch_size: int) -> onnx.ModelProto | None:
 
 
 def keeps_apart(path: Path, batch_size: int) -> bool:
-    """Whether rules for the operators of a file, at a fixed batch size, say that no sample changes another."""
+    """True if rules for the operators of a file, at a fixed batch size, say that no sample changes another."""
     try:
         rebatch(onnx.load_model(path), batch_size + 1)
     except BadInput:

@@ -44,7 +44,8 @@ def formats_for(values: Mapping[str, object]) -> list[str]:
     engine = str(values.get("engine"))
     if engine in ENGINES:
         return [ENGINES[engine].launcher.to]
-    serves, trains = values.get("runtime") == LlamaCppSession.runtime, values.get("schedule", NO_ORDER) != NO_ORDER
+    serves = values.get("runtime") == LlamaCppSession.runtime
+    trains = values.get("schedule", NO_ORDER) != NO_ORDER
     names: list[str] = []
     for name in sorted(FORMATS, key=lambda name: (name != _PREFERRED, name)):
         exporter = FORMATS[name]
@@ -116,17 +117,18 @@ def write_artifact(
 def _check_plan(deployment: Deployment, exporter: Exporter) -> None:
     if deployment.knobs.training and not exporter.trains:
         raise BadInput(f"--to {exporter.name} is for inference, got a plan for training; try --mode inference")
-    session, has_devices = deployment.knobs.session, bool(deployment.devices)
+    session = deployment.knobs.session
+    if session.runtime is None or exporter.keeps_session:
+        return
     plain = OnnxRuntimeSession(cores_per_device=session.group_size)
-    is_plain = session.runtime is None or (session == plain and not has_devices)
-    if is_plain or exporter.keeps_session:
+    if session == plain and not deployment.devices:
         return
     if not isinstance(session, HostSession):
         raise BadInput(f"--to {exporter.name} starts another engine, got a configuration for {session.runtime}")
     got = f"{session.runtime} in {session.computes_in}"
     if session != session.plain:
         got += " with options"
-    if has_devices:
+    if deployment.devices:
         got += f" on {', '.join(device.name for device in deployment.devices)}"
     raise BadInput(f"--to {exporter.name} does not say what runs a stage, got a plan for {got}; try --to onnx")
 

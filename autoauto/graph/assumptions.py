@@ -1,4 +1,4 @@
-"""What is assumed of a model when its file is read, one sentence each: `assumptions`."""
+"""The assumptions about a model, made while its file is read, one sentence each: `assumptions`."""
 
 from __future__ import annotations
 

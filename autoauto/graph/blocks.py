@@ -144,7 +144,7 @@ def _starts(pattern: Path, paths: Sequence[Path]) -> dict[Index, int]:
 
 
 def _follows(index: Index, following: Index) -> bool:
-    """Whether `following` may come next after `index` in nested lists: one entry counts on, later ones restart at 0.
+    """True if `following` may come next after `index` in nested lists: one entry counts on, later ones restart at 0.
 
     >>> _follows((0, 2), (1, 0)), _follows((0, 2), (0, 4))
     (True, False)

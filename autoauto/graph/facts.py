@@ -17,7 +17,7 @@ from autoauto.records.units import Array
 
 
 class TensorFact(NamedTuple):
-    """What is known about a tensor, as in `records.layers.Tensor`."""
+    """Shape, type and origin of a tensor, as in `records.layers.Tensor`."""
 
     shape: tuple[int, ...]  # at batch size 1
     batch_axis: int | None  # the axis whose length is multiplied by the batch size, None when there is none

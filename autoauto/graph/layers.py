@@ -113,7 +113,7 @@ def ties(shared: Sequence[Sequence[str]]) -> list[str | None]:
 
 
 def is_matrix(shape: Sequence[int], dtype: str) -> bool:
-    """Whether a weight ties the layers that read it: vectors, masks and indices do not.
+    """True if a weight ties the layers that read it: vectors, masks and indices do not.
 
     >>> is_matrix((50257, 768), "float"), is_matrix((1, 768), "float"), is_matrix((2, 3), "int64")
     (True, False, False)
@@ -122,7 +122,7 @@ def is_matrix(shape: Sequence[int], dtype: str) -> bool:
 
 
 def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
-    """Whether the first output of a node is its first input under another shape."""
+    """True if the first output of a node is its first input under another shape."""
     if not node.input or node.input[0] not in facts or node.output[0] not in facts:
         return False
     op, before, after = node.op_type, facts[node.input[0]], facts[node.output[0]]
@@ -148,7 +148,7 @@ def is_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
 
 
 def is_weight_view(node: onnx.NodeProto, facts: Mapping[str, TensorFact]) -> bool:
-    """Whether a node of constants is folded into the weight that it reads, when the model is compiled."""
+    """True if a node of constants is folded into the weight that it reads, when the model is compiled."""
     return node.op_type == "Transpose" or is_view(node, facts)
 
 

@@ -60,13 +60,13 @@ def parse(path: Path) -> onnx.ModelProto:
 
 
 def is_weight(tensor: onnx.TensorProto) -> bool:
-    """Whether the values of a stored tensor are left in the file."""
+    """True if the values of a stored tensor are left in the file."""
     n_elements: int = prod(tensor.dims)
     return n_elements > MAX_CONSTANT_ELEMENTS
 
 
 def _is_in_file(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor of a model that `read_model` returned, or of its plain form, has no values of its own."""
+    """True if a tensor of a model that `read_model` returned, or of its plain form, has no values of its own."""
     return is_weight(tensor) and not tensor.HasField("raw_data")
 
 
@@ -93,7 +93,7 @@ def first_output(node: onnx.NodeProto) -> str:
 
 
 def has_bodies(node: onnx.NodeProto) -> bool:
-    """Whether a node holds graphs."""
+    """True if a node holds graphs."""
     return next(bodies(node), None) is not None
 
 

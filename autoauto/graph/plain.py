@@ -323,7 +323,9 @@ def _sorted(nodes: list[onnx.NodeProto], known: set[str], wanted: set[str]) -> l
     missing = wanted.union(*read) - known - writer.keys() - {""}
     if missing:
         raise UnreadableModel(f"every tensor must come from somewhere, nothing writes {min(map(str, missing))!r}")
-    before = {index: {writer[name] for name in names if name in writer} for index, names in enumerate(read)}
+    before: dict[int, set[int]] = {}  # by node those that write what it reads
+    for index, names in enumerate(read):
+        before[index] = {writer[name] for name in names if name in writer}
     # The sorter would choose another order of its own, so a sorted file is returned as it is.
     if all(max(writers, default=-1) < index for index, writers in before.items()):
         return nodes

@@ -1,1 +1,1 @@
-"""What both HTTP servers use, on aiohttp: an application that a process serves; bodies, connections, answers."""
+"""The parts that both HTTP servers share, on aiohttp: the application of a process; bodies, connections, answers."""

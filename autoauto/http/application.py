@@ -25,7 +25,7 @@ HANDSHAKE_S = 10.0
 
 
 class Address(NamedTuple):
-    """Where a server takes connections, port 0 being any that is free; `tls` is None without TLS."""
+    """The address at which a server takes connections; port 0 is any that is free, `tls` is None without TLS."""
 
     host: str
     port: int

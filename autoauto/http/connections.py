@@ -10,7 +10,7 @@ import asyncio
 import os
 import resource
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -163,7 +163,9 @@ def answered(connections: Callable[[], Connections | None], answer: Answer) -> A
     @web.middleware
     async def middleware(request: web.Request, handler: Any) -> web.StreamResponse:
         known = connections()
-        with nullcontext() if known is None else known.busy(request.transport):
+        if known is None:
+            return await answer(request, handler)
+        with known.busy(request.transport):
             return await answer(request, handler)
 
     return middleware

@@ -29,7 +29,8 @@ class DockerLauncher:
     def __init__(self, argument: str) -> None:
         if argument.startswith("-"):
             raise BadInput(f"--launch docker:IMAGE names an image, got {argument!r:.60}; try docker")
-        self._image, self.where = argument, f"docker:{argument}" if argument else "docker"
+        self._image = argument
+        self.where = f"docker:{argument}" if argument else "docker"
 
     def start(
         self, replicas: Sequence[ReplicaStart], ready_path: str, limit_s: float

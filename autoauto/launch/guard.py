@@ -131,7 +131,9 @@ def end_children() -> None:
 
 def _run_at_end(words: list) -> None:  # type: ignore[type-arg]
     """Twice: what was about to be made the first time is there a second later."""
-    for pause_s in (0.0, 1.0) if words else ():
+    if not words:
+        return
+    for pause_s in (0.0, 1.0):
         time.sleep(pause_s)
         subprocess.run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False

@@ -122,7 +122,7 @@ def wait_until_ready(engines: RunningEngines, path: str, limit_s: float) -> None
 
 
 def answers(url: str) -> bool:
-    """Whether a server answers 200 there. Its key is that of `KEY_VARIABLE`."""
+    """True if a server answers 200 there. Its key is that of `KEY_VARIABLE`."""
     parts, key = urlsplit(url), api_key()
     connect = HTTPSConnection if parts.scheme == "https" else HTTPConnection
     connection = connect(parts.netloc, timeout=_ANSWER_S)

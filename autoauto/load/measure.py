@@ -43,30 +43,29 @@ CHANCE_SHARE = 0.01
 """The share of a prompt's tokens that prompts may have in common by chance."""
 BUSY_CLIENT = 0.8
 """The share of a core from which on the client may be what limits the throughput."""
+_SILENCE_S = 600.0
+"""A request fails when the server sends nothing for so long."""
 
 
-def measure_tokens(
-    url: str | Sequence[str], load: TokenLoad, model: str = "", chat: bool = False, silence_s: float = 600.0
-) -> TokenMeasurement:
+def measure_tokens(url: str | Sequence[str], load: TokenLoad, model: str = "", chat: bool = False) -> TokenMeasurement:
     """Put a load on a server of the OpenAI protocol, or on several of one model.
 
     Args:
         url: of the server, with or without /v1; of several servers, which share the load.
         model: its name there; "" for the only one.
-        silence_s: a request fails when the server sends nothing for so long.
 
     Raises:
         BadInput: nothing answers there by the protocol, or there is no such model.
         MeasurementsFailed: requests of the warm-up or all others failed.
     """
     urls = (url,) if isinstance(url, str) else tuple(url)
-    return asyncio.run(_measure(urls, load, model, chat, silence_s))
+    return asyncio.run(_measure(urls, load, model, chat))
 
 
-async def _measure(urls: Sequence[str], load: TokenLoad, model: str, chat: bool, silence_s: float) -> TokenMeasurement:
+async def _measure(urls: Sequence[str], load: TokenLoad, model: str, chat: bool) -> TokenMeasurement:
     from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
-    timeout = ClientTimeout(total=None, sock_connect=10.0, sock_read=silence_s)
+    timeout = ClientTimeout(total=None, sock_connect=10.0, sock_read=_SILENCE_S)
     # some servers close a connection after a stream without a word, so that the next request on it fails;
     # with TLS a connection costs too much to open one for each request
     connector = TCPConnector(limit=0, force_close=not urls[0].startswith("https:"))
@@ -232,7 +231,9 @@ class RunningLoad:
             )
         elif load.half_width is not None and half_width > load.half_width:
             notes.append(f"the throughput is known within {half_width:.1%}, asked was {load.half_width:.1%}")
-        gaps = [gap for answer in answered for gap in np.diff(answer.event_s).tolist()]
+        gaps: list[float] = []
+        for answer in answered:
+            gaps += np.diff(answer.event_s).tolist()
         return TokenMeasurement(
             tokens_per_s=tokens_per_s,
             half_width=half_width,

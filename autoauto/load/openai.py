@@ -146,7 +146,7 @@ class OpenAiEndpoint:
         return answer.n_prompt_tokens
 
     async def server_state(self) -> ServerState | None:
-        """What the engine says of itself; None where it does not, or in words that are not known."""
+        """The state that the engine reports at `/metrics`; None if it reports none, or in an unknown form."""
         from aiohttp import ClientError
 
         try:
@@ -177,7 +177,7 @@ def base_of(url: str) -> str:
 
 
 async def served_model(session: ClientSession, url: str, name: str) -> Mapping[str, Any]:
-    """What a server says of one of its models: at least its "id".
+    """The entry of a model in the server's list of models; it has at least an "id".
 
     Args:
         name: of the model; "" for the only one.

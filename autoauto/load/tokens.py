@@ -110,7 +110,7 @@ class ServerLoad:
 
 @dataclass(frozen=True)
 class TokenMeasurement:
-    """What a load measured of its counted requests, by the definitions of [serve-bench].
+    """The throughput and latencies of the counted requests of a load, by the definitions of [serve-bench].
 
     Attributes:
         tokens_per_s: of answers in the steady part.

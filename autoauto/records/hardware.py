@@ -20,7 +20,7 @@ MAX_DEVICES = 65_536
 
 
 class Period(StrEnum):
-    """What devices do at the same time, hence what the period of a pipeline is; a maximum is over the devices."""
+    """The operations of devices that overlap, which decide the period of a pipeline; a maximum is over the devices."""
 
     BARRIER = "barrier"
     """max compute + max (receive + send): all exchange at once when the slowest has computed [auto-pipeline]."""
@@ -44,7 +44,7 @@ class Period(StrEnum):
 
 
 class Topology(StrEnum):
-    """Which devices a device exchanges tensors with."""
+    """The devices with which a device exchanges tensors."""
 
     LINE = "line"
     """Its two neighbours, which pass on what is for others [auto-pipeline]."""

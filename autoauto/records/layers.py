@@ -113,7 +113,7 @@ class Tensor(NamedTuple):
 
     @property
     def is_float(self) -> bool:
-        """Whether the device's precision decides the width of an element."""
+        """True if the device's precision decides the width of an element."""
         return self.dtype == "float"
 
     def shape_at(self, batch_size: int) -> tuple[int, ...]:
@@ -310,7 +310,7 @@ class Derivative:
     trained: Set[int]
 
     def is_parameter(self, layer: Layer, operand: int) -> bool:
-        """Whether an operand is a constant that training changes."""
+        """True if an operand is a constant that training changes."""
         tensor = self.graph.tensors[operand]
         if not tensor.is_float or tensor.batch_axis is not None or tensor.is_state or tensor.n_elements(1) <= 1:
             return False
@@ -324,12 +324,12 @@ class Derivative:
         return (index for index in layer.weights if self.is_parameter(layer, index))
 
     def needs_gradient(self, tensor: int) -> bool:
-        """Whether the backward pass computes the gradient of an activation."""
+        """True if the backward pass computes the gradient of an activation."""
         entry = self.graph.tensors[tensor]
         return entry.is_float and entry.producer in self.trained
 
     def has_gradient(self, layer: Layer, operand: int) -> bool:
-        """Whether an operand, which may be omitted, has a gradient: as a parameter or as an activation."""
+        """True if an operand has a gradient, as a parameter or as an activation; False if it is omitted."""
         return operand >= 0 and (self.needs_gradient(operand) or self.is_parameter(layer, operand))
 
     def stashed(self, index: int) -> frozenset[int]:
@@ -359,7 +359,7 @@ class Derivative:
         return frozenset(inputs)
 
     def _is_view(self, operand: int, root: int) -> bool:
-        """Whether an operand may lie in memory as `root`: a view has its producer, last use and size."""
+        """True if an operand may lie in memory as `root`: a view has its producer, last use and size."""
         if operand == root:
             return True
         view, tensor = self.graph.tensors[operand], self.graph.tensors[root]

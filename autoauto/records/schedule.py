@@ -53,7 +53,7 @@ class StepShape(NamedTuple):
 
     @property
     def training(self) -> bool:
-        """Whether there is a backward pass."""
+        """True if there is a backward pass."""
         return self.order is not Order.INFERENCE
 
 
@@ -62,7 +62,7 @@ MAX_FORWARDS = 500_000  # of all stages; these, and as many backwards, take seco
 
 
 class Transfers(StrEnum):
-    """When devices exchange activations and gradients."""
+    """The moments at which devices exchange activations and gradients."""
 
     OVERLAP = "overlap"
     """Every direction of a link carries one message after the other, while devices compute."""
@@ -71,7 +71,7 @@ class Transfers(StrEnum):
 
 
 class ActionKind(StrEnum):
-    """What a stage does to a micro-batch."""
+    """The kind of work that a stage does on a micro-batch."""
 
     FORWARD = "F"
     BACKWARD = "B"
@@ -118,7 +118,7 @@ class Codes(NamedTuple):
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers every stage has for every kind."""
+        """The number of codes that every stage has for every kind."""
         return max(self.n_micro_batches, 2 * self.n_stages)
 
     @property
@@ -216,7 +216,7 @@ class Schedule:
 
     @property
     def codes(self) -> Codes:
-        """How the programs are written."""
+        """The codes in which the programs are written."""
         return Codes(len(self.devices), self.n_micro_batches)
 
     @property
@@ -231,7 +231,7 @@ class Schedule:
 
     @property
     def n_actions(self) -> int:
-        """How many actions all devices have."""
+        """Number of actions of all devices."""
         return sum(map(len, self.programs))
 
     def actions(self, device: int) -> Iterator[Action]:
@@ -239,7 +239,7 @@ class Schedule:
         return self.codes.actions(self.programs[device])
 
     def has(self, kind: int) -> bool:
-        """Whether any action is of this kind, an index into `KINDS`."""
+        """True if any action is of this kind, an index into `KINDS`."""
         return any(bool((self.codes.kinds(program) == kind).any()) for program in self.programs)
 
     @property

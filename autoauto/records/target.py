@@ -1,4 +1,4 @@
-"""What a target is, and how its numbers come about: `Target`, `TargetTraits`, `Origin`.
+"""The interface of a target, `Target`, its properties, `TargetTraits`, and the origin of its numbers, `Origin`.
 
 A target compiles ranges of layers, `CompilingTarget`, or its engines serve a decoder, `ServesDecoder`.
 """
@@ -19,7 +19,7 @@ from autoauto.records.layers import LayerGraph, LayerRange
 
 
 class Origin(StrEnum):
-    """How a number came about, in the words in which it is shown and stored."""
+    """The origin of a number, in the words in which it is shown and stored."""
 
     ESTIMATED = "estimated"
     """From the costs of single layers."""
@@ -33,7 +33,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetTraits:
-    """How a target measures, and what a search on it begins with.
+    """Properties of a target: how it measures, and the values with which a search begins.
 
     The defaults are those of a target that compiles ranges of layers, cheaply and every time the same. `RUNS_PLANS` are
     those of devices that run whole plans.
@@ -194,7 +194,7 @@ class CompilingTarget(Target, Protocol):
         """
 
     def depends_on(self, device: Device, options: CompileOptions) -> object:
-        """What a compiled range depends on in `device` and `options`; its repr is part of every cache key."""
+        """The values of `device` and `options` that a compiled range depends on; their repr is part of cache keys."""
 
     def compile(self, graph: LayerGraph, layers: LayerRange, device: Device, options: CompileOptions) -> CompiledRange:
         """Compile `layers` of `graph` as one program for `device`; the caller checks memory limits."""

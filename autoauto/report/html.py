@@ -259,7 +259,8 @@ def _binds(summary: StudySummary) -> str:
     facts += load_facts(winner, summary.rate_curves)
     cards = []
     for fact in facts:
-        headline, text = tag("div", words(fact.headline), class_="headline"), tag("p", words(fact.text))
+        headline = tag("div", words(fact.headline), class_="headline")
+        text = tag("p", words(fact.text))
         cards.append(tag("div", tag("h4", fact.name), headline, share_bar(fact.share), text, class_="fact"))
     return section("What binds", tag("div", tag("div", *cards, class_="facts"), class_="card"), "binds")
 

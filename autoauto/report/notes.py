@@ -58,9 +58,11 @@ def finalist_note(summary: StudySummary, finalist: Trial, command: str, pictures
     """A configuration stage by stage, with pictures by their names and addresses."""
     origin, clock_hz = origin_of(summary), shown_clock(summary)
     rank = [trial.number for trial in summary.ranked].index(finalist.number) + 1
-    ranked, curves = "the best", summary.rate_curves
+    ranked = "the best"
+    curves = summary.rate_curves
     if rank > 1:  # the curves are of the best
-        ranked, curves = f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}", None
+        ranked = f"rank {rank}, {format_difference(-summary.loss_percent(finalist))}"
+        curves = None
     tables = parts_tables(finalist.plan, None, origin, clock_hz, finalist.knobs)
     tables.append(binding_table(finalist, origin, summary.transferred, clock_hz, curves))
     parts = [f"{_speed(finalist, origin)}: {ranked}"]

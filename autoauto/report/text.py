@@ -1,4 +1,4 @@
-"""What a terminal draws besides tables: progress bars on stderr, and timelines, a row of characters per device."""
+"""Drawings in a terminal: progress bars on stderr, and timelines, a row of characters per device."""
 
 from __future__ import annotations
 

@@ -81,12 +81,12 @@ class CsvActions:
 
     @property
     def n_stages(self) -> int:
-        """How many stages there are."""
+        """Number of stages."""
         return len(self.rows)
 
     @property
     def n_micro_batches(self) -> int:
-        """How many micro-batches there are, by the largest number."""
+        """Number of micro-batches, by the largest index."""
         return 1 + max(action.micro_batch for action in self.cells)
 
     @property

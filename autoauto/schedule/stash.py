@@ -74,14 +74,15 @@ def in_flight_by_stage(order: Order, n_devices: int, n_micro_batches: int, n_chu
 
 @lru_cache(maxsize=256)
 def turns_at_once(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int) -> bool:
-    """Whether the last stage always runs the backward pass of a micro-batch directly after its forward pass.
+    """True if the last stage always runs the backward pass of a micro-batch directly after its forward pass.
 
     It then need not compute again what it has just computed. A zero bubble order keeps some of it for a later half.
     """
     if spec_of(order).splits_backward:
         return False
     schedule = make_schedule(order, n_devices, like_the_long_step(order, n_devices, n_micro_batches), n_chunks=n_chunks)
-    program, last, codes = schedule.programs[schedule.devices[-1]], schedule.n_stages - 1, schedule.codes
+    program = schedule.programs[schedule.devices[-1]]
+    last, codes = schedule.n_stages - 1, schedule.codes
     own = (codes.stages(program) == last) & (codes.kinds(program) == FORWARD)
     following = np.roll(program, -1)[own]
     turned = (codes.stages(following) == last) & (codes.kinds(following) == BACKWARD)

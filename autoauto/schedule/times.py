@@ -237,7 +237,7 @@ def _made_for_times(
 
 
 def transfers_of(period: Period) -> Transfers:
-    """When devices of a plan exchange activations and gradients."""
+    """The transfers that a period means: with or without a barrier."""
     return Transfers.BARRIER if period is Period.BARRIER else Transfers.OVERLAP
 
 

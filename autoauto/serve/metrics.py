@@ -1,4 +1,4 @@
-"""What the server counts, for Prometheus: `ServerMetrics`."""
+"""The counters and gauges of the server, for Prometheus: `ServerMetrics`."""
 
 from __future__ import annotations
 

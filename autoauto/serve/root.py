@@ -1,4 +1,4 @@
-"""What a server says of itself at `/`: JSON for programs, a page for browsers."""
+"""The description of a server at `/`: JSON for programs, a page for browsers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers of the interface and of the pages get and give: `Service` and `Call` to `Answer`."""
+"""The arguments of handlers of the interface and of the pages, `Service` and `Call`, and their result, `Answer`."""
 
 from __future__ import annotations
 

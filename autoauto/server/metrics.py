@@ -1,4 +1,4 @@
-"""What the service counts, for Prometheus: `ServiceMetrics`."""
+"""The counters and gauges of the service, for Prometheus: `ServiceMetrics`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What may vary: knobs, modes, constraints, objectives, the space of a search, and what came of a configuration."""
+"""The space of a search: knobs, modes, constraints, objectives; and the trial of a configuration."""

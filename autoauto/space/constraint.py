@@ -120,7 +120,7 @@ class Constraint:
         return tuple(numbers)
 
     def violation(self, values: Mapping[str, float]) -> float:
-        """How far it is from holding, relative to the numbers compared: above 0 when it does not hold.
+        """Distance from holding, relative to the numbers compared: above 0 when it does not hold.
 
         Of parts joined by `and` the largest violation counts, of parts joined by `or` the smallest. An expression that
         divides by 0 does not hold.

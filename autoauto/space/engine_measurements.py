@@ -28,7 +28,7 @@ class Expected(NamedTuple):
 
 
 class EngineForecast(NamedTuple):
-    """What was forecast of a configuration before anything was measured."""
+    """The forecast of a configuration before anything was measured."""
 
     tokens_per_s: Expected  # of answers of the whole cluster
     tpot_s: Expected  # between two tokens of an answer
@@ -37,7 +37,7 @@ class EngineForecast(NamedTuple):
 
 
 class ReplicaCommand(NamedTuple):
-    """What starts a replica of an engine.
+    """The command that starts a replica of an engine.
 
     Attributes:
         machine: where it is started, counted over the cluster.
@@ -117,7 +117,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 class FittedRatio(NamedTuple):
-    """What measurements say of the times of configurations of an engine that were not measured.
+    """The expected ratio of measured to forecast times, for configurations of an engine that were not measured.
 
     Attributes:
         ratio: measured over forecast time that is expected of a configuration, the mean of candidates.

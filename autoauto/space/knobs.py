@@ -161,7 +161,7 @@ class Knobs(HasKnobs):
 
     @property
     def weight_update(self) -> WeightUpdate:
-        """How the weights change at the end of a step of training."""
+        """The update of the weights at the end of a step of training."""
         return self.mode.weight_update(self.replicas)
 
     @property
@@ -218,7 +218,7 @@ _COMPILED = tuple(each.name for each in fields(CompileOptions) if each.name not 
 
 
 def compile_options(knobs: Knobs, precision: Precision, device: int = 0) -> CompileOptions:
-    """How a target compiles a configuration for a device of its pipeline.
+    """The options by which a target compiles a configuration for a device of its pipeline.
 
     It has all options but the precision and the session by their names, so any knob of a mode that changes what is
     compiled.

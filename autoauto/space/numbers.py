@@ -46,7 +46,7 @@ def number(default: Any = None, **facts: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step of training gives, simulated."""
+    """The numbers of a training step, simulated."""
 
     makespan_cycles: float | None = number()
     bubble_fraction: float | None = number(
@@ -56,7 +56,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class TokenResult:
-    """What the generation of text gives.
+    """Throughput, latencies and memory of the generation of text.
 
     Attributes:
         tokens_per_s: tokens of answers of the whole cluster.
@@ -134,7 +134,7 @@ class PercentileResult:
 
 @dataclass(frozen=True, slots=True)
 class ArrivalResult:
-    """How busy replicas are with requests that arrive at times of their own, simulated.
+    """The load of replicas by requests that arrive at times of their own, simulated.
 
     Attributes:
         rate_per_s: requests that arrive a second.
@@ -160,7 +160,7 @@ class ArrivalResult:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """How sure the throughput of a run is.
+    """The confidence interval of the throughput of a run.
 
     Attributes:
         low_samples_per_s, high_samples_per_s: the ends of its interval, each missed by the true throughput with a
@@ -220,7 +220,7 @@ NO_TOTALS = DeviceTotals()
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a configuration gives; all 0 where it does not fit.
+    """The numbers of a configuration; all 0 where it does not fit.
 
     Attributes:
         estimated_samples_per_s: throughput by the estimate; 0 when there is none.

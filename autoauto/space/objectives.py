@@ -1,4 +1,4 @@
-"""What a search optimises, and how it chooses what it measures: `Objective`, `Method`."""
+"""The objectives of searches, `Objective`, and the methods by which they choose configurations, `Method`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _device_cycles(trial: Trial) -> float:
 
 
 class Method(StrEnum):
-    """How a search chooses the configurations that it measures."""
+    """A method by which a search chooses the configurations that it measures."""
 
     EXHAUSTIVE = "exhaustive"
     """Every configuration."""
@@ -60,7 +60,7 @@ class _Facts(NamedTuple):
 
 
 class Objective(StrEnum):
-    """What a search optimises. A new objective is one more member, and the number of a trial that it reads.
+    """The quantity that a search optimises. A new objective is one more member, and the number of a trial it reads.
 
     What follows from the throughput is computed by `of`: then it is that of the mean of several measurements, too.
 
@@ -182,7 +182,7 @@ class Objective(StrEnum):
 
     @property
     def direction(self) -> Literal["maximize", "minimize"]:
-        """Whether more or less is better, in Optuna's word."""
+        """Optuna's word for the direction: "maximize" where more is better."""
         return "maximize" if self.maximise else "minimize"
 
     @property

@@ -61,7 +61,7 @@ class Sizing(NamedTuple):
 
 
 class UsersPoint(NamedTuple):
-    """What a GPU gives and a user gets by a configuration of the front, both in tokens/s."""
+    """A configuration of the front, with the tokens/s of a GPU and those of a user."""
 
     knobs: Knobs
     of_gpu: float
@@ -228,7 +228,7 @@ class Comparison(NamedTuple):
 
 
 class LeftOut(NamedTuple):
-    """How many trials of a study its answer leaves out."""
+    """Numbers of trials of a study that its answer leaves out."""
 
     n_outside: int = 0  # outside of the space of its last search
     n_foreign: int = 0  # of another program, or with cells that were edited
@@ -273,7 +273,7 @@ class StudySummary(Displayed):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was assumed of the model and of the numbers, one sentence each."""
+        """The assumptions about the model and the numbers, one sentence each."""
         return tuple(json.loads(self.attributes.get(NOTES, "[]")))
 
     @property
@@ -294,13 +294,13 @@ class StudySummary(Displayed):
 
     @property
     def choices(self) -> tuple[KnobChoice, ...]:
-        """What other values of the winner's knobs would give; none where forecasts of whole cells are not made."""
+        """Forecasts with other values of the winner's knobs; empty where forecasts of whole cells are not made."""
         entries = json.loads(self.attributes.get(CHOICES, "[]"))
         return tuple(KnobChoice(**{**entry, "knobs": Knobs(**entry["knobs"])}) for entry in entries)
 
     @property
     def sizing(self) -> Sizing | None:
-        """How sure it is that no fewer devices do; None where a study looks for something else, or nothing fits."""
+        """Evidence that fewer devices do not suffice; None where a study looks for something else, or nothing fits."""
         text = self.attributes.get(SIZING)
         if text is None or self.winner is None:
             return None
@@ -309,7 +309,7 @@ class StudySummary(Displayed):
 
     @cached_property
     def engine_measurements(self) -> EngineMeasurements | None:
-        """What was measured on engines; None where nothing was."""
+        """The measurements on engines; None if there are none."""
         text = self.attributes.get(ENGINE_MEASUREMENTS)
         if text is None:
             return None
@@ -337,7 +337,7 @@ class StudySummary(Displayed):
         return self.objective.worth(trial)
 
     def loss_percent(self, trial: Trial) -> float:
-        """How far a configuration is below the winner, in percent of the winner; 0 for the winner."""
+        """Loss of a configuration against the winner, in percent of the winner; 0 for the winner."""
         assert self.winner is not None
         return 100.0 * (1.0 - self.worth(trial) / self.worth(self.winner))
 

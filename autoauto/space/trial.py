@@ -1,4 +1,4 @@
-"""What came of configurations: `Trial`, the trials of one `Cell` of the grid, and the `Counts` of a search.
+"""The outcomes of configurations: `Trial`, the trials of one `Cell` of the grid, and the `Counts` of a search.
 
 A trial begins in `evaluate` (`measured_trial`, `unfit_trial`) or where a measurement fails (`failed_trial`). The
 executor adds its times, the database its number and the values of the objectives.
@@ -41,7 +41,7 @@ too large are its largest number."""
 
 
 class Status(StrEnum):
-    """How a trial ended."""
+    """The outcome of a trial."""
 
     OK = "ok"
     CONSTRAINED = "constrained"
@@ -73,7 +73,7 @@ class MadeFor(NamedTuple):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Trial(Displayed):
-    """What came of one configuration.
+    """The outcome of one configuration.
 
     Attributes:
         reason: why it does not fit, which constraint does not hold, or what failed; empty when `fits`.
@@ -156,12 +156,12 @@ class Trial(Displayed):
 
     @property
     def step(self) -> StepResult:
-        """What its step of training gives; without numbers where it has none."""
+        """The numbers of its training step; the defaults, without numbers, where it has none."""
         return self.result.of_mode if isinstance(self.result.of_mode, StepResult) else StepResult()
 
     @property
     def tokens(self) -> TokenResult:
-        """What its generation of text gives; all 0 where it generates none."""
+        """The numbers of its generation of text; all 0 where it generates none."""
         return self.result.of_mode if isinstance(self.result.of_mode, TokenResult) else TokenResult()
 
     @property
@@ -426,7 +426,7 @@ class Counts(NamedTuple):
 
 
 class SearchActivity(StrEnum):
-    """What a search is doing."""
+    """The current activity of a search."""
 
     PREDICTING = "predicting"
     """Every cell is estimated; nothing is measured."""

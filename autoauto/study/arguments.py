@@ -1,4 +1,4 @@
-"""What a search is called with, checked before anything is measured: `asked_space`, `chosen_method`, `Extent`."""
+"""Arguments of a search, checked before anything is measured: `asked_space`, `chosen_method`, `Extent`."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def check_objectives(flow: Flow, objectives: Objectives) -> None:
     """Refuse objectives that read a quantity that devices of the flow do not have, or that arrivals do not bound."""
     for objective in objective_tuple(objectives):
         objective.check(flow.cluster)
-        if objective is Objective.DEVICES and not (flow.setting.constraints or flow.simulates):
+        if objective is Objective.DEVICES and not (flow.setting.constraints or flow.first_mode.simulates):
             raise BadInput(
                 f"--objective {objective} needs what must hold, got no constraint; try --for-rate R, or for example "
                 '--constraint "tokens_per_s >= 5000"'
             )
-        if flow.simulates and not (objective.is_throughput or objective is Objective.DEVICES):
+        if flow.first_mode.simulates and not (objective.is_throughput or objective is Objective.DEVICES):
             raise BadInput(
                 f"a search with requests that arrive is for throughput, got --objective {objective}; leave it out, and "
                 'bound latencies: --constraint "ttft_p99 <= 1s"'
@@ -49,11 +49,11 @@ def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest |
     """Raise BadInput for searches whose configurations are not started on engines."""
     if len(objective_tuple(objectives)) > 1:
         raise BadInput("--measure looks for the best by one objective, got several; try one of them")
-    if not flow.forecasts_cells:
+    if not flow.first_mode.forecasts_cells:
         raise BadInput("--measure starts engines that serve a decoder on GPUs, got another target; try --target gpu")
     if objective_tuple(objectives) == (Objective.DEVICES,):
         raise BadInput(f"--measure looks for the fastest, got --objective {Objective.DEVICES}; leave one of them out")
-    if flow.simulates:
+    if flow.first_mode.simulates:
         raise BadInput(
             "--measure is for clients that ask again at once, got arrivals; leave --rate and percentiles out"
         )
@@ -62,7 +62,7 @@ def check_measuring(flow: Flow, objectives: Objectives, request: SearchRequest |
 
 
 def asked_space(space: object, constraints: tuple[Constraint, ...] = ()) -> SearchSpace | KnobValues:
-    """What may vary, as a caller says it, with further constraints over knobs; a BadInput if nothing may."""
+    """The space that a caller gives, with further constraints over knobs; raises BadInput if it is no space."""
     if space is None:
         return KnobValues(constraints=constraints)
     if isinstance(space, Mapping):
@@ -141,7 +141,7 @@ def chosen_method(flow: Flow, config: StudyConfig, space: SearchSpace, first: tu
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a search begins, and when it ends."""
+    """The first configurations of a search, and the moment at which it ends."""
 
     first: tuple[Knobs, ...] = ()  # the configurations to try first
     time_budget_s: float | None = None  # after which no further one is tried; None for as many as it takes

@@ -223,7 +223,7 @@ def _lengths(flow: Flow, values: Mapping[str, Any], n_others: int) -> tuple[int,
     """
     n_devices = len(flow.cluster)
     counts = _counts_of(flow.cluster)
-    if flow.forecasts_cells:
+    if flow.first_mode.forecasts_cells:
         counts.update(range(1, min(MAX_EVERY_LENGTH, n_devices) + 1))
     orders = values.get("schedule", (Order.INFERENCE,))
     most_steps = max(values.get("n_micro_batches", (1,)))
@@ -249,7 +249,7 @@ def _replicas(
         return tuple(range(1, n_devices + 1)), ()
     n_each = flow.cluster.machine_size
     divides_machines = all(n > 0 and n_each % n == 0 for n in group_sizes)
-    if not flow.forecasts_cells or flow.cluster.kinds or not divides_machines or n_devices > MAX_EVERY_COUNT:
+    if not flow.first_mode.forecasts_cells or flow.cluster.kinds or not divides_machines or n_devices > MAX_EVERY_COUNT:
         return tuple(sorted(_counts_of(flow.cluster))), ()
     n_full, rest = divmod(n_devices, n_each)
     n_machines = n_full + bool(rest)

@@ -51,7 +51,7 @@ MIN_FAILED = 3
 
 @dataclass(frozen=True, slots=True)
 class Measuring:
-    """What is measured on engines, and for which search.
+    """A task to measure configurations on engines, and its search.
 
     Attributes:
         noise: of the search; 0 where it says none.

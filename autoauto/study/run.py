@@ -45,7 +45,7 @@ FINISHED = "finished"
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """How far a search is.
+    """The progress of a search.
 
     Attributes:
         done, total: progress of its method, and the maximum: tries, or closed cells of a guided search.
@@ -102,7 +102,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Observers:
-    """What is told how a search goes; None is told nothing.
+    """Callbacks that follow the course of a search; those that are None are not called.
 
     Attributes:
         callback: gets every trial as soon as it is in the database, wherever it was measured, in the order in which
@@ -136,7 +136,7 @@ UNOBSERVED = Observers()
 
 @dataclass(frozen=True, slots=True)
 class SearchTask:
-    """What the loop of a search does.
+    """The settings of the loop of a search.
 
     Attributes:
         method: proposes the configurations; see `MethodChoice`.

@@ -255,7 +255,7 @@ def search_flow(
 
 @dataclass(frozen=True, slots=True)
 class StudyStorage:
-    """Where the trials of a search are stored, and what is stored beside them.
+    """The database and the study in which a search stores its trials, and what is stored beside them.
 
     Attributes:
         url: of the database; None for one that is deleted at the end.
@@ -304,8 +304,9 @@ def search_study(
     if config.measure.n_most:
         check_measuring(flow, objectives, storage.request)
     extent = Extent.of(space, config.tries, config.time_budget_s)
-    exceeds = flow.exceeds if flow.simulates else None
-    survey = Survey(flow.forecasts, objective_tuple(objectives)[0], exceeds) if flow.forecasts_cells else None
+    mode = flow.first_mode
+    exceeds = flow.exceeds if mode.simulates else None
+    survey = Survey(flow.forecasts, objective_tuple(objectives)[0], exceeds) if mode.forecasts_cells else None
     first = (*extent.first, *_front_of_forecasts(space, objectives, survey))
     choice = chosen_method(flow, config, space, first)
     # The method and the lookahead share it, so that both see the same forecasts.
@@ -334,12 +335,11 @@ def search_study(
     executor = make_executor()  # before the study is made: this may raise
     with stored(storage.url) as url:
         study = storage.open(url, flow, task, choice.method)
-        changes = note_space(study, space)
-        if changes and observers.on_space_change is not None:
+        if (changes := note_space(study, space)) and observers.on_space_change is not None:
             observers.on_space_change(changes)
         note_start(study)
         earlier = stored_trials(study).finished
-        flow.continue_from(tuple(earlier.values()))
+        mode.continue_from(tuple(earlier.values()))
         if races:
             flow.race(trial for knobs, trial in earlier.items() if knobs in space)
         try:
@@ -410,7 +410,7 @@ class _Notes:
             if isinstance(best.plan, Plan):
                 transfers = largest_transfers(self.flow, best.plan, best.knobs.batch_size)
                 set_attribute(self.study, TRANSFERRED, json.dumps(transfers))
-            if has_time and (curves := self.flow.rate_curves(best)):
+            if has_time and (curves := self.flow.mode(best.knobs).rate_curves(best)):
                 set_attribute(self.study, RATE_CURVES, curves.text)
 
     def note_choices(self, best: Knobs) -> tuple[KnobChoice, ...]:
@@ -429,13 +429,12 @@ class _Notes:
         fewer = {each for cell in self.space.cells for each in cell if each.n_devices < best.n_devices}
         may_work = {trial.knobs for trial in survey.fitting} & fewer
         n_tried = len(may_work & result.trials.keys())
-        windows = self.flow.replicas_by_window(best)
+        windows = self.flow.mode(best).replicas_by_window(best)
         shares = []
         for n, n_windows in Counter(windows).items():
             shares.append((n * best.n_devices // best.replicas, n_windows / len(windows)))
-        sizing = Sizing(
-            n_tried, len(fewer - may_work), len(may_work) - n_tried, self.flow.window_s, tuple(sorted(shares))
-        )
+        n_untried, window_s = len(may_work) - n_tried, self.flow.first_mode.window_s
+        sizing = Sizing(n_tried, len(fewer - may_work), n_untried, window_s, tuple(sorted(shares)))
         set_attribute(self.study, SIZING, json.dumps(sizing._asdict()))
 
     def _note_pools(self, survey: Survey, result: SearchResult) -> None:

@@ -71,7 +71,7 @@ def verify_winner(
         for knobs in tried:
             trial = with_plans(study, result.trials[knobs])
             if isinstance(trial.estimate, Plan):
-                flow.measure_again(knobs, trial.estimate)
+                flow.pipelines.measure_again(knobs, trial.estimate)
     verification = verify(
         study,
         Turns(rows, n_repeats, len(tried), flow.traits.noise, known),
@@ -86,7 +86,7 @@ def verify_winner(
 def with_auto_pipeline(flow: Flow, study: Study, summary: StudySummary) -> StudySummary:
     """The summary with what auto_pipeline would choose by the estimate; found once, and stored if that is possible."""
     verification, space, objective = summary.verification, summary.space, summary.objective
-    if not asks_auto_pipeline(summary) or flow.setting.begins_whole or flow.forecasts_cells:
+    if not asks_auto_pipeline(summary) or flow.setting.begins_whole or flow.first_mode.forecasts_cells:
         return summary
     assert verification is not None
     assert space is not None

@@ -58,7 +58,7 @@ def test_training_is_compared_with_as_many_blocks_on_each_device(flow: Flow) -> 
     flow = flow.with_setting(target=LinearTarget(), graph=replace(flow.graph, blocks=blocks))
     knobs = training(1)
     even = flow.measure(knobs, flow.plans.cut_at(knobs, (0, 4, 8)))
-    assert flow.even_samples_per_s(knobs) == flow.measured_samples_per_s(knobs, even) > 0
+    assert flow.even_samples_per_s(knobs) == flow.pipelines.measured_samples_per_s(knobs, even) > 0
     assert flow.even_samples_per_s(Knobs(2, 1)) == flow.even_samples_per_s(replace(knobs, n_ipu=1)) == 0
 
 

@@ -466,7 +466,7 @@ def test_a_measured_configuration_has_the_same_cuts_again(flow: Flow) -> None:
     assert flow.evaluate(knobs).estimate == first.estimate
     assert target.partitions == [(0, 5, 8)]
     other = flow.with_setting()
-    other.measure_again(knobs, flow.plans.cut_at(knobs, (0, 3, 8)))
+    other.pipelines.measure_again(knobs, flow.plans.cut_at(knobs, (0, 3, 8)))
     assert other.evaluate(knobs).plan.partition == (0, 3, 8)
 
 
@@ -716,10 +716,10 @@ def test_replicas_of_a_machine_share_its_connection_to_the_host(flow: Flow) -> N
     ).samples_per_s == pytest.approx(8.0)
     assert flow.evaluate(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4, replicas=2)).plan.cost_cycles < 10**6
     assert isinstance(single.plan, Plan)
-    timeline = slow.timeline(Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), single.plan)
-    assert slow.simulated_samples_per_s(
-        Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4), timeline, single.plan
-    ) == pytest.approx(4.0)
+    knobs = Knobs(n_ipu=1, memory_proportion=0.6, batch_size=4)
+    timeline = slow.timeline(knobs, single.plan)
+    simulated_per_s = slow.plans.mode(knobs).simulated_samples_per_s(knobs, timeline, single.plan)
+    assert simulated_per_s == pytest.approx(4.0)
 
 
 def machines(flow: Flow, n_devices: int, size: int) -> Flow:
@@ -770,7 +770,8 @@ def test_a_replica_that_crosses_machines_has_a_plan_of_its_own(flow: Flow) -> No
     assert crossing.cost_cycles > inside.cost_cycles
     each = [4 * flow.cluster.clock_hz / plan.cost_cycles for plan in (crossing, inside, inside)]
     assert trial.samples_per_s == trial.estimated_samples_per_s == pytest.approx(sum(each))
-    assert flow.simulated_samples_per_s(knobs, flow.timeline(knobs, crossing), crossing) == pytest.approx(sum(each))
+    timeline = flow.timeline(knobs, crossing)
+    assert flow.plans.mode(knobs).simulated_samples_per_s(knobs, timeline, crossing) == pytest.approx(sum(each))
     assert trial.latency_s == pytest.approx(crossing.latency_cycles / flow.cluster.clock_hz)
     assert (trial.result.compute_cycles, trial.result.transfer_cycles) == (
         crossing.compute_cycles,

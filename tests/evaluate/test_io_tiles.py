@@ -89,7 +89,7 @@ def test_a_configuration_costs_what_it_did_on_devices_with_io_tiles(
 def test_all_prices_are_those_of_a_cluster_whose_devices_have_io_tiles(resnet: Flow, values: dict[str, Any]) -> None:
     on_cluster = resnet.with_setting(cluster=with_io_tiles(resnet.cluster, 48))
     of_knob, of_cluster = (Knobs(n_ipu=3, batch_size=16, io_tiles=n, **values) for n in (48, 0))
-    for ask in (Flow.predict, Flow.step_bounds, Flow.fits, Flow.plan_to_measure):
+    for ask in (Flow.predict, Flow.step_bounds, Flow.fits, lambda flow, knobs: flow.pipelines.plan_to_measure(knobs)):
         assert ask(resnet, of_knob) == ask(on_cluster, of_cluster), ask
     plan = resnet.predict(of_knob)
     assert resnet.measure(of_knob, plan).plan == on_cluster.measure(of_cluster, plan).plan

@@ -72,7 +72,7 @@ def test_gpt2_trains_with_embedding_and_head_on_one_device() -> None:
     assert default_orders(flow.setting, 4) == (Order.POPART_RING,)
     assert default_orders(flow.setting, 1) == (Order.POPART,)
     knobs = Knobs(4, 1, schedule=Order.POPART_RING, n_micro_batches=16, recompute=True)
-    plan = flow.plan_to_measure(knobs)
+    plan = flow.pipelines.plan_to_measure(knobs)
     measured = flow.measure(knobs, plan).plan
     table_bytes = 50257 * 768 * 2
     for each in (plan, measured):

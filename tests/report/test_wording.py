@@ -7,7 +7,6 @@ from autoauto.records.costs.blocks import Experts
 from autoauto.records.costs.decoder import Checkpoint, Decoder, DecoderFile
 from autoauto.records.schedule import Order
 from autoauto.records.target import Origin
-from autoauto.records.units import three_digits
 from autoauto.report.style import format_value
 from autoauto.report.wording import (
     clock_of,

@@ -176,7 +176,7 @@ def test_the_origin_of_its_numbers_is_the_same_from_the_target_to_the_report(
     [[knobs]] = space.cells
     profile = flow.profile(flow.options(knobs))
     assert len(profile) == len(flow.graph)
-    run = flow.measure(knobs, flow.plan_to_measure(knobs))
+    run = flow.measure(knobs, flow.pipelines.plan_to_measure(knobs))
     assert run.origin is (Origin.MEASURED if flow.traits.runs_plans else Origin.SIMULATED)
     result = search_flow(flow, space, storage=storage, n_repeats=0)
     study = load_study(storage, result.study_name)

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     flow = open_flow(args)
     knobs = requested_knobs(args, flow)
     try:
-        estimated = flow.plan_to_measure(knobs)
+        estimated = flow.pipelines.plan_to_measure(knobs)
         run = flow.measure(knobs, estimated)
         estimated = estimated.in_order_of(run.plan)
     except DoesNotFit as failure:
@@ -35,8 +35,8 @@ def run(args: argparse.Namespace) -> int:
     simulated = flow.timeline(knobs, estimated)
     speeds = Speeds(
         flow.samples_per_s(knobs, estimated),
-        flow.simulated_samples_per_s(knobs, simulated, estimated),
-        flow.measured_samples_per_s(knobs, run),
+        flow.plans.mode(knobs).simulated_samples_per_s(knobs, simulated, estimated),
+        flow.pipelines.measured_samples_per_s(knobs, run),
     )
     notes = flow.setting.notes_of([knobs])
     if args.json:

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     knobs = requested_knobs(args, flow)
     warn_unbounded(flow, knobs)
     try:
-        plan = flow.plans.cut_at(knobs, args.partition) if args.partition else flow.plan_to_measure(knobs)
+        plan = flow.plans.cut_at(knobs, args.partition) if args.partition else flow.pipelines.plan_to_measure(knobs)
         run = flow.measure(knobs, plan)
     except DoesNotFit as failure:
         return show_infeasible(args, failure)

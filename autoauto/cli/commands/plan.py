@@ -102,7 +102,7 @@ def _plan_model(args: argparse.Namespace) -> int:
     knobs = requested_knobs(args, flow)
     if requested_query(args) is best_plan:
         try:
-            gap, plan = flow.gap(knobs), flow.predict(knobs)
+            gap, plan = flow.mode(knobs).gap(knobs), flow.predict(knobs)
         except DoesNotFit as failure:
             return show_infeasible(args, failure)
         if gap > 0:

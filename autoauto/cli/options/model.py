@@ -305,8 +305,8 @@ def requested_knobs(args: argparse.Namespace, flow: Flow) -> Knobs:
         defaults |= {"precision": precision, "runtime": (runtime_for(Precision(precision[0]), runtimes),)}
     else:
         if "runtime" not in given:
-            searched = (knob for kind in flow.traits.sessions for knob in kind.knobs if knob.searched)
-            defaults |= {knob.name: (knob.default,) for knob in searched}
+            for kind in flow.traits.sessions:
+                defaults |= {knob.name: (knob.default,) for knob in kind.knobs if knob.searched}
         # Of the values that a search tries by default, the first is that of a single configuration.
         defaults |= {name: values[:1] for name, values in flow.traits.space.items()}
     if several := [knob.name for knob in KNOBS if len(given.get(knob.name, ())) > 1]:

@@ -95,7 +95,9 @@ class Parser(argparse.ArgumentParser):
         for action in actions:
             if not action.option_strings:
                 name = str(action.metavar or action.dest)
-                usage += f" [{name}]" if action.nargs in ("?", "*") else f" {name}"
+                if action.nargs in ("?", "*"):
+                    name = f"[{name}]"
+                usage += f" {name}"
         formatter.add_usage(f"{usage} [OPTION ...]", [], [])
         formatter.add_text(self.description)
         for title, of_group in self.sections(shown):

@@ -1,1 +1,1 @@
-"""What several commands print."""
+"""The output that several commands share."""

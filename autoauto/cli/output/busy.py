@@ -1,4 +1,4 @@
-"""What disturbs measurements on this machine, as commands print it, and what a search does then: `heed_busy`."""
+"""Warnings that other programs disturb measurements on this machine, and how a search reacts to them: `heed_busy`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server gets of commands: the answer of a search, `describe_answer`, and what any prints, `run_command`."""
+"""Commands run for the server: `describe_answer` gives the answer of a search, `run_command` the output of any."""
 
 from __future__ import annotations
 

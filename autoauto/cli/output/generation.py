@@ -1,4 +1,4 @@
-"""What commands print of a configuration that generates text, and of requests that arrive at times of their own."""
+"""The output of commands for a configuration that generates text, and for requests that arrive at their own times."""
 
 from __future__ import annotations
 

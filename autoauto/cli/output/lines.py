@@ -1,4 +1,4 @@
-"""What commands write: lines, `print_line`, tables, `show`, warnings, `warn`, and JSON instead, `print_json`."""
+"""The output of commands: lines (`print_line`), tables (`show`), warnings (`warn`), and JSON instead (`print_json`)."""
 
 from __future__ import annotations
 

@@ -74,7 +74,8 @@ def waits_for(now: SearchProgress) -> str:
     knobs = now.knobs or now.estimated
     if knobs is None or knobs.session.runtime is None:
         return ""
-    session, n_cores = f"{knobs.session.runtime} {knobs.session.computes_in}", knobs.session.group_size
+    session = f"{knobs.session.runtime} {knobs.session.computes_in}"
+    n_cores = knobs.session.group_size
     if now.knobs is None:
         cores = "1 core" if n_cores == 1 else f"{n_cores} cores"
         return f"the whole model by {session} on {cores}"

@@ -1,4 +1,4 @@
-"""What commands print of one configuration: its plan and throughput, `show_plan`, or why it does not fit."""
+"""The output of commands for one configuration: its plan and throughput (`show_plan`), or why it does not fit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def show_plan(
     elif device_run is None:
         samples_per_s = flow.samples_per_s(knobs, plan, None if timeline is None else timeline.makespan_cycles)
     else:
-        samples_per_s = flow.measured_samples_per_s(knobs, device_run)
+        samples_per_s = flow.pipelines.measured_samples_per_s(knobs, device_run)
     result = with_devices(Result(samples_per_s), knobs, plan, flow.cluster)
     if args.json:
         record = _describe(flow, knobs, plan, samples_per_s, timeline) | {"source": origin} | describe_devices(result)

@@ -1,4 +1,4 @@
-"""What commands print of a search or a study: its best configuration, its Pareto front, its winner against others."""
+"""The output of commands for a search or a study: best configuration, Pareto front, comparison of the winner."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What ranges of layers cost: from layers, or from the whole model first."""
+"""The costs of ranges of layers: from layers, or from the whole model first."""

@@ -1,4 +1,4 @@
-"""What estimates said of configurations in earlier commands, beside the profiles: `StoredForecasts`, `forecasts_of`.
+"""Forecasts that earlier commands made, stored beside the profiles: `StoredForecasts`, `forecasts_of`.
 
 A search asks a few hundred forecasts; another one of the same model asks most of them again, whatever it optimises and
 bounds. What takes long to compute of them is stored: plans, whether there is one, phases, steps. So are the layers of

@@ -47,7 +47,7 @@ class EndBytes(NamedTuple):
 
 
 class LayersSummary(NamedTuple):
-    """What is known of all layers without their profile."""
+    """Sums over all layers that need no profile."""
 
     digest: str  # of what all layers cost
     ends: EndBytes  # the bytes of the model's inputs and outputs
@@ -130,7 +130,7 @@ class LayerwiseCosts(ABC):
         return self._profiles.forecasts
 
     def cost_key(self, knobs: Knobs) -> object:
-        """What the costs of a configuration depend on, by which forecasts of it are stored; equal for equal costs.
+        """The key under which forecasts of a configuration are stored; equal keys mean equal costs.
 
         Sessions count by what layers cost with them.
         """
@@ -151,11 +151,11 @@ class LayerwiseCosts(ABC):
 
     @abstractmethod
     def are_alone(self, options: CompileOptions) -> bool:
-        """Whether each layer of `layers` was compiled, or ran, by itself."""
+        """True if each layer of `layers` was compiled, or ran, by itself."""
 
     @abstractmethod
     def need_samples(self, options: CompileOptions) -> bool:
-        """Whether ranges must be compiled whole to know how times and memory of layers add up."""
+        """True if ranges must be compiled whole to know how times and memory of layers add up."""
 
     @abstractmethod
     def ends(self, options: CompileOptions) -> EndBytes:
@@ -207,7 +207,8 @@ class LayerwiseCosts(ABC):
         key = store.subject, sizes
         if key not in self._corrections:
             # By a cost model all sessions share the samples of the common one.
-            known, common = store.batch_sizes(), replace(options, session=options.session.common)
+            common = replace(options, session=options.session.common)
+            known = store.batch_sizes()
             for size in sizes:
                 if size not in known:
                     self._sample(replace(common, batch_size=size), SAMPLE_SHARE, progress)

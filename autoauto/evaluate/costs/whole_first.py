@@ -82,13 +82,13 @@ class WholeModel:
         return self._ends.of(batch_size, of_graph)
 
     def may_fit(self, knobs: Knobs) -> bool:
-        """Whether a device could hold the weights, so that the whole model can be measured on one."""
+        """True if a device could hold the weights, so that the whole model can be measured on one."""
         precision = self.setting.options(knobs).weight_precision
         device = self.setting.devices(knobs).devices[0]
         return self.setting.graph.n_weight_bytes(precision) <= int(device.memory_bytes)
 
     def leaves_memory(self, options: CompileOptions) -> bool:
-        """Whether the whole model leaves half of a device's memory free."""
+        """True if the whole model leaves half of a device's memory free."""
         knobs = Knobs(1, options.batch_size, session=options.session)
         if not self.may_fit(knobs):
             return False
@@ -96,7 +96,7 @@ class WholeModel:
         return 2 * stage.total_bytes <= stage.limit_bytes
 
     def is_known(self, options: CompileOptions) -> bool:
-        """Whether the whole model was measured with these options at the smallest batch size, or this one."""
+        """True if the whole model was measured with these options at the smallest batch size, or this one."""
         sizes = (options.session.n_parts, options.batch_size)
         return any(replace(options, batch_size=size) in self._measured for size in sizes)
 
@@ -125,7 +125,8 @@ class WholeModel:
         if len(sizes) == 1:
             return self._measure(options)
         first, last = sizes
-        low, high = self._measure(replace(options, batch_size=first)), self._measure(replace(options, batch_size=last))
+        low = self._measure(replace(options, batch_size=first))
+        high = self._measure(replace(options, batch_size=last))
 
         def on_line(n_samples: int) -> LayerProfile:
             return interpolate(low, high, Fraction(n_samples - first, last - first))
@@ -141,7 +142,8 @@ class WholeModel:
 
     def measured_sizes(self, options: CompileOptions) -> tuple[int] | tuple[int, int]:
         """The batch sizes at which the whole model is measured for one: itself, or two with a line through them."""
-        size, smallest = options.batch_size, options.session.n_parts  # a sample for every stream
+        size = options.batch_size
+        smallest = options.session.n_parts  # a sample for every stream
         fewest = replace(options, batch_size=smallest)
         if size == smallest or (size == LARGE_BATCH and fewest not in self._measured):
             return (size,)

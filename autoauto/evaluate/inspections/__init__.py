@@ -1,1 +1,1 @@
-"""What a model is and what is known of it, before anything is planned: of ONNX files, and of decoders."""
+"""Descriptions of a model before anything is planned: of ONNX files, and of decoders."""

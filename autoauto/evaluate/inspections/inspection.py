@@ -112,7 +112,8 @@ def command_to_start(model: str, inspection: Inspection) -> list[str]:
     """The command that searches the model, with what was said of its inputs, as words."""
     words = ["autoauto", "search", model]
     for name, texts in texts_of(inspection.graph.inputs).items():
-        words += [word for text in texts for word in (f"--{name.replace('_', '-')}", text)]
+        for text in texts:
+            words += [f"--{name.replace('_', '-')}", text]
     return words
 
 

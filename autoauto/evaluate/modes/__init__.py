@@ -1,1 +1,1 @@
-"""What a model is run for, a file each: how a mode is planned, bounded, compiled, and what it gives."""
+"""The modes of running a model, a file each: how a mode is planned, bounded and compiled, and its result."""

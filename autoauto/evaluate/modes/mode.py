@@ -1,6 +1,6 @@
-"""What the modes of running a model have in common: `ModeFlow`, and of pipelines `StageFlow`.
+"""The interface of all modes of running a model, `ModeFlow`, and of those that run pipelines, `StageFlow`.
 
-What only some modes have is a method with a default, so that nobody has to ask which mode it is.
+A method that only some modes need has a default, so that no caller asks which mode it has.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ModeFlow(ABC):
         """Plan a configuration and measure it; one that does not fit or violates a constraint is a trial too."""
 
     def fits(self, knobs: Knobs) -> bool:
-        """Whether the forecast fits and meets all constraints; some modes know it sooner than the forecast."""
+        """True if the forecast fits and meets all constraints; some modes know it sooner than the forecast."""
         return self.forecast(knobs).fits
 
     def forecasts(self, cell: Sequence[Knobs]) -> Sequence[Trial]:
@@ -105,7 +105,7 @@ class ModeFlow(ABC):
         return False
 
     def exceeds(self, knobs: Knobs, worth: float) -> bool:
-        """Whether an evaluation may give `worth` samples/s or more, by one simulation; True where nothing tells."""
+        """True if an evaluation may give `worth` samples/s or more, by one simulation; True where nothing tells."""
         return True
 
     @property
@@ -132,17 +132,17 @@ class Planned(Protocol):
     """The plans that were made before."""
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
-        """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
+        """True if plans of a configuration of training are known, and none has a step below `cycles`."""
 
     def first_like(self, knobs: Knobs, start: int) -> int:
         """The first device of a pipeline that has the same devices and links as the one that begins with `start`."""
 
 
 class StageFlow(ABC):
-    """How the stages of pipelines are planned and run in a mode, and what they give."""
+    """A mode of running pipelines: plans, bounds, simulations and throughput of their stages."""
 
     def has_plan(self, knobs: Knobs, start: int) -> bool | None:
-        """Whether there is a plan of the pipeline that begins with the device `start`; None where only `best` tells."""
+        """True if there is a plan of the pipeline that begins with the device `start`; None where only `best` tells."""
         return None
 
     @abstractmethod

@@ -55,10 +55,12 @@ class PhasedFlow(ModeFlow):
         """Know sooner that nothing fits, where a layer does not fit alone."""
         try:
             same = self.costs.with_equal_costs(replace(knobs, n_ipu=1))
-            key, forecasts, setting = self.costs.cost_key(same), self.costs.forecasts, self.costs.setting
+            key = self.costs.cost_key(same)
+            forecasts, setting = self.costs.forecasts, self.costs.setting
 
             def layers_may_fit() -> bool:
-                profile, table = self.costs.profile(setting.options(knobs)), self._one_step_table(knobs)
+                profile = self.costs.profile(setting.options(knobs))
+                table = self._one_step_table(knobs)
                 return may_fit(table, profile, setting.devices(knobs), self._options(knobs))
 
             may = self._may_fit.of(same, lambda: forecasts.of("phases may fit", key, bool, layers_may_fit))
@@ -83,8 +85,9 @@ class PhasedFlow(ModeFlow):
             BadInput: the cluster cannot run phases, or not so many replicas.
             Infeasible: some layers fit no phase.
         """
-        profile, cluster = self.costs.profile(self.costs.setting.options(knobs)), self.costs.setting.devices(knobs)
-        plan = phased(self._table(knobs, options), profile, cluster, options)
+        setting = self.costs.setting
+        profile = self.costs.profile(setting.options(knobs))
+        plan = phased(self._table(knobs, options), profile, setting.devices(knobs), options)
         return self._sharing_host(knobs, options, plan)
 
     def fastest(self, knobs: Knobs) -> tuple[PhasedOptions, PhasedPlan]:

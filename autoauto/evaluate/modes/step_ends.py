@@ -1,4 +1,4 @@
-"""What a step costs once, after its last backward pass: `StepEnds`, and where states are: `with_known_state`.
+"""The costs of a step after its last backward pass, `StepEnds`, and the place of its states, `with_known_state`.
 
 gradients are summed over the replicas          all_reduce_cycles
 states are loaded from streaming memory         |
@@ -32,7 +32,8 @@ def with_known_state(knobs: Knobs, setting: Setting) -> tuple[Knobs, ...]:
 
     Raises BadInput if the state is to lie in streaming memory, and there is none.
     """
-    location, has_memory = knobs.mode.values["optimizer_state"], setting.cluster.streaming_memory is not None
+    location = knobs.mode.values["optimizer_state"]
+    has_memory = setting.cluster.streaming_memory is not None
     if location is not OptimizerState.AUTO:
         if knobs.weight_update.streams and not has_memory:
             raise BadInput(
@@ -75,7 +76,8 @@ class StepEnds:
             firsts = list(placements(cluster, knobs.n_ipu, knobs.replicas)[0])
         # A ring has the like devices of all replicas.
         rings = [[first + device for first in firsts] for device in range(plan.n_devices)]
-        n_bytes, overhead = _gradient_bytes(plan), self._overhead(knobs, plan)
+        n_bytes = _gradient_bytes(plan)
+        overhead = self._overhead(knobs, plan)
         update = as_planned(knobs, self.costs.setting, plan).weight_update
         if update.n_shards > 1 and overhead.bucket_bytes:
             n_messages = self._n_tensors(plan)
@@ -94,7 +96,8 @@ class StepEnds:
         """Compare the devices with most and with fewest gradients: cycles between their ends of a step, and bytes."""
         n_bytes = _gradient_bytes(plan)
         most, fewest = n_bytes.index(max(n_bytes)), n_bytes.index(min(n_bytes))
-        all_reduce, update = self.all_reduce_cycles(knobs, plan), self.update_cycles(knobs, plan)
+        all_reduce = self.all_reduce_cycles(knobs, plan)
+        update = self.update_cycles(knobs, plan)
         cycles = all_reduce[most] + update[most] - all_reduce[fewest] - update[fewest]
         return cycles, n_bytes[most] - n_bytes[fewest]
 

@@ -300,8 +300,11 @@ class TrainingFlow(StageFlow):
             key = self.costs.cost_key(lean), starts, cycles
 
             def no_step_below() -> bool:
-                tables = [table for start in starts for table in stage_tables(self.costs, lean, None, start)]
-                return all(no_simulated_step_below(table, lean, cycles) for table in tables)
+                for start in starts:
+                    for table in stage_tables(self.costs, lean, None, start):
+                        if not no_simulated_step_below(table, lean, cycles):
+                            return False
+                return True
 
             if self.costs.forecasts.of("no step below", key, bool, no_step_below):
                 self._limits[same] = worth

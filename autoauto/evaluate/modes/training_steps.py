@@ -79,7 +79,7 @@ def _starts(costs: StageCosts) -> list[tuple[int, ...]]:
 
 
 def no_simulated_step_below(stages: StageTable, knobs: Knobs, cycles: float) -> bool:
-    """Whether it is certain that no plan of training has a step below `cycles`; told sooner than the best plan."""
+    """True if it is certain that no plan of training has a step below `cycles`; told sooner than the best plan."""
     costs = StageCosts.of(stages)
     if not 1 < stages.n_stages <= len(costs.problem.blocks):
         return False
@@ -93,7 +93,7 @@ def _bound_of_steps(stages: StageTable, knobs: Knobs) -> PlanStep:
 
 
 def _is_made_for_times(knobs: Knobs, period: Period) -> bool:
-    """Whether the order depends on the times of a plan; it does not where all devices wait for the slowest."""
+    """True if the order depends on the times of a plan; it does not where all devices wait for the slowest."""
     return spec_of(knobs.mode.order).splits_backward and period is not Period.BARRIER
 
 

@@ -1,6 +1,6 @@
-"""What ranges of layers cost as stages of training, `stage_tables`; and where stages may be cut, `legal_cuts`.
+"""The costs of ranges of layers as stages of training, `stage_tables`, and the allowed cuts between them, `legal_cuts`.
 
-The same with a part of the end of a step in every micro-batch: `with_ends_of_steps`. Default orders: `default_orders`.
+`with_ends_of_steps` adds a part of the end of a step to every micro-batch. `default_orders` has the default orders.
 """
 
 from __future__ import annotations

@@ -84,7 +84,10 @@ def _on_cluster(plans: Sequence[Plan], cluster: Cluster) -> Plan:
     free: dict[str, list[MachineDevice]] = {}
     for index, device in reversed(list(enumerate(cluster.devices))):  # so that `pop` gives the first
         free.setdefault(device.name, []).append(cluster.machine_device(index))
-    return replicated([(plan, tuple(free[stage.device_kind].pop() for stage in plan.stages)) for plan in plans])
+    placed = []
+    for plan in plans:
+        placed.append((plan, tuple(free[stage.device_kind].pop() for stage in plan.stages)))
+    return replicated(placed)
 
 
 class KindTables:
@@ -151,7 +154,9 @@ def best_on_kinds(
     if sum(counts.values()) < knobs.n_ipu:
         raise Infeasible(f"a pipeline needs {knobs.n_ipu} devices that run the model, got {sum(counts.values())}", 0)
     bounded = _cheapest([able[number] for number in counts], list(counts.values()), knobs.n_ipu)
-    names = [kinds[number].device.name for number, n in counts.items() for _ in range(n)]
+    names: list[str] = []
+    for number, n in counts.items():
+        names += [kinds[number].device.name] * n
     stages = []
     for index, stage in enumerate(bounded.plan.stages):
         stages.append(replace(stage, device=index, device_kind=names[stage.device]))
@@ -209,7 +214,7 @@ def with_host_links(tables: Sequence[CostTable]) -> Iterator[list[CostTable]]:
     if tables[0].period not in (Period.BARRIER, Period.OVERLAP):
         yield list(tables)
         return
-    arrivals, departures = ({_host_cycles(table)[end] for table in tables} for end in (0, 1))
+    arrivals, departures = map(set, zip(*map(_host_cycles, tables), strict=True))
     for host_cycles in product(sorted(arrivals), sorted(departures)):
         yield [_waiting_for(table, *host_cycles) for table in tables]
 

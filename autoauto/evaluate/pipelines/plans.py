@@ -37,9 +37,11 @@ def block_cuts(graph: LayerGraph) -> list[int]:
     """The cuts between embedding, encoder layers and head: where blocks begin, and where the last one ends."""
     if not graph.blocks:
         return []
-    first, last = graph.blocks[0], graph.blocks[-1]
+    last = graph.blocks[-1]
     stop = last.layers.stop - last.n_behind
-    return [first.layers.start + first.n_before, *(block.layers.start for block in graph.blocks[1:]), stop]
+    starts = [block.layers.start for block in graph.blocks]
+    starts[0] += graph.blocks[0].n_before
+    return [*starts, stop]
 
 
 def even_partitions(table: CostTable, blocks: Sequence[Block], n_stages: int) -> Iterator[Partition]:
@@ -109,7 +111,7 @@ class Plans:
         self._alike: dict[tuple[int, int], dict[int, int]] = {}
 
     def mode(self, knobs: Knobs) -> StageFlow:
-        """How the stages of a configuration run. Raises BadInput if it has no stages."""
+        """The `StageFlow` by which the stages of a configuration run. Raises BadInput if it has no stages."""
         mode = self._modes.get(type(knobs.mode))
         if mode is None:
             raise no_stages()
@@ -133,7 +135,7 @@ class Plans:
         return self._fastest(knobs, self._on_devices(knobs, best_on))
 
     def can_be_placed(self, knobs: Knobs) -> bool | None:
-        """Whether there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
+        """True if there is a plan for all replicas by a cost model, on a line; None where only the best plan tells.
 
         Raises DoesNotFit if there is none whatever the plan.
         """
@@ -152,7 +154,7 @@ class Plans:
         return can_be
 
     def _has_plan(self, knobs: Knobs, start: int) -> bool | None:
-        """Whether there is a plan of the pipeline from this device, as `StageFlow`; asked once."""
+        """True if there is a plan of the pipeline from this device, as `StageFlow`; asked once."""
         same = self.costs.with_equal_costs(_of_one_pipeline(knobs))
 
         def has_plan() -> bool | None:
@@ -211,7 +213,7 @@ class Plans:
             return failure
 
     def are_known_as_no_better(self, knobs: Knobs, cycles: float) -> bool:
-        """Whether plans of a configuration of training are known, and none has a step below `cycles`."""
+        """True if plans of a configuration of training are known, and none has a step below `cycles`."""
         by_devices = self._pipelines.get(_of_one_pipeline(knobs)) or {}
         for _, plan in by_devices.values():
             if not isinstance(plan, Infeasible) and (plan.step_cycles is None or plan.step_cycles < cycles):
@@ -263,9 +265,10 @@ class Plans:
     ) -> Iterator[Plan]:
         table = self.costs.pipeline_table(knobs.with_values(recompute=knobs.mode.recomputes_all))
         blocks, n_stages = self.costs.setting.graph.blocks, len(devices_of(knobs.step))
-        tables = (replace(table, cut_allowed=cuts) for cuts in self.mode(knobs).legal_cuts(knobs))
-        partitions = (partition for each in tables for partition in cut(each, blocks, n_stages))
-        for partition in dict.fromkeys(partitions):
+        partitions: dict[Sequence[int], None] = {}  # each once
+        for cuts in self.mode(knobs).legal_cuts(knobs):
+            partitions |= dict.fromkeys(cut(replace(table, cut_allowed=cuts), blocks, n_stages))
+        for partition in partitions:
             yield self.cut_at(knobs, partition)
 
     def _end_cycles_per_byte(self, knobs: Knobs) -> float:
@@ -298,7 +301,8 @@ class Plans:
             may_fit = setting.traits.runs_plans and failure.excess_bytes and not setting.cluster.kinds
             if not may_fit or setting.planning_proportion is not None:
                 raise
-            interval, table = self.costs.correction(knobs).memory_interval, self.costs.pipeline_table(knobs)
+            interval = self.costs.correction(knobs).memory_interval
+            table = self.costs.pipeline_table(knobs)
             limits = (table.memory_limit_bytes * (interval.high / interval.low)).astype(table.memory_limit_bytes.dtype)
             return self.by_period(replace(table, memory_limit_bytes=limits), knobs)
 

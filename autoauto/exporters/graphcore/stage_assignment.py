@@ -47,7 +47,7 @@ def stages_of_layers(paths: Sequence[Path], operators: Sequence[tuple[str, int]]
 
 
 def _is_in(path: Path, operator: str) -> bool:
-    """Whether the names of a path come in an operator's name in this order, each whole between "/", "." or ":"."""
+    """True if the names of a path come in an operator's name in this order, each whole between "/", "." or ":"."""
     # Every search goes on behind the part where the one before ended, so the names come in their order.
     parts = iter(re.split(r"[/.:]", operator))
     return all(any(part == name for part in parts) for name in path)

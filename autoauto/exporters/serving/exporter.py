@@ -72,7 +72,8 @@ def _write_program(path: Path, text: str, files: Mapping[str, str] = {}) -> None
 
 
 def _replica_lines(deployment: Deployment, engine: Engine) -> str:
-    every, mode, knobs = processes(deployment, engine), generation(deployment), deployment.knobs
+    every = processes(deployment, engine)
+    mode, knobs = generation(deployment), deployment.knobs
     table = ["| replica | machine | GPUs | port | blocks of stages |", "|---|---|---|---|---|"]
     for process in every:
         replica, part = process.replica, process.part

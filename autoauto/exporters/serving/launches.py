@@ -39,7 +39,7 @@ class ServedProcess(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is all of the replica."""
+        """True if it is all of the replica."""
         return len(self.replica.parts) == 1
 
     def command(self, engine: Engine) -> Command:

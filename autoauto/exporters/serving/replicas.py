@@ -94,7 +94,7 @@ def ranks_first(gpus: Sequence[int], split: GroupSplit) -> tuple[int, ...]:
 
 
 def gpu_session(deployment: Deployment) -> GpuSession:
-    """How a group of GPUs serves the decoder of a deployment."""
+    """The session of a deployment, which is one of engines on groups of GPUs."""
     session = deployment.knobs.session
     assert isinstance(session, GpuSession)
     return session

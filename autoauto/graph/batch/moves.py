@@ -49,7 +49,8 @@ def flatten(step: NodeStep) -> SampleAxis:
         axis += len(step.shape())
     after = step.after_reshape(samples)
     # Axes before `axis` become rows, axis 0 of the output; the others become columns.
-    if after.axis != (0 if samples.axis < axis else 1):
+    expected = 0 if samples.axis < axis else 1
+    if after.axis != expected:
         raise step.refuse("moves samples from rows to columns")
     return after
 
@@ -118,11 +119,12 @@ def by_elements(step: NodeStep) -> SampleAxis:
     return samples
 
 
-def gather_rows(indices: int, axis_name: str = "axis") -> SampleRule:
-    """Picks rows of a table that all samples share, by samples of indices."""
+def gather_rows(axis_name: str = "axis") -> SampleRule:
+    """Picks rows of a table that all samples share, by samples of indices, which are operand 1."""
 
     def rule(step: NodeStep) -> SampleAxis:
-        picked, rank = step.only(indices), len(step.output_shape) - len(step.shape(indices)) + 1
+        picked = step.only(1)
+        rank = len(step.output_shape) - len(step.shape(1)) + 1
         return picked._replace(axis=picked.axis + step.integer(axis_name, 0) % rank)
 
     return rule
@@ -214,7 +216,7 @@ def _scales(step: NodeStep) -> list[float]:
     if attribute is not None:
         return list(attribute.floats)
     is_second = step.node.op_type == "Upsample" or step.version < 11
-    value = step.read[1 if is_second else 2]
+    value = step.read[1] if is_second else step.read[2]
     if value is None or value.data is None:
         raise step.refuse("has scales that are not constant")
     return [float(factor) for factor in value.data.reshape(-1)]

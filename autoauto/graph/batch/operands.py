@@ -19,7 +19,7 @@ def not_along(step: NodeStep, axes: Collection[int]) -> SampleAxis:
 
 
 def removed(step: NodeStep, samples: SampleAxis, axes: set[int]) -> SampleAxis:
-    """Where the samples lie after a reduction of `axes`."""
+    """The position of the samples after a reduction of `axes`."""
     if step.integer("keepdims", 1):
         return samples
     return samples._replace(axis=samples.axis - sum(axis < samples.axis for axis in axes))
@@ -43,7 +43,7 @@ def shared(step: NodeStep, indices: Iterable[int]) -> None:
 
 
 def aligned(step: NodeStep, index: int) -> SampleAxis:
-    """Where the samples of an operand lie in the output, to whose shape all operands are broadcast."""
+    """The position in the output of the samples of an operand; all operands are broadcast to the output's shape."""
     samples = step.sample_axes[index]
     assert samples is not None
     return samples._replace(axis=samples.axis + len(step.output_shape) - len(step.shape(index)))
@@ -110,6 +110,6 @@ def side_by_side(*per_sample: int, broadcast: Collection[int] = ()) -> Callable[
 
 
 def is_broadcast(step: NodeStep, index: int) -> bool:
-    """Whether an operand has no samples, and is 1 long on its first axis, where others have them."""
+    """True if an operand has no samples, and is 1 long on its first axis, where others have them."""
     value = step.operand(index)
     return value is not None and step.sample_axes[index] is None and value.shape[:1] == (1,)

@@ -63,10 +63,13 @@ def gemm(left: int = 0, right: int = 1, term: int = 2) -> SampleRule:
 
     def rule(step: NodeStep) -> SampleAxis:
         if step.sample_axes[left]:
-            samples, axis, is_turned = step.only(left), 0, step.integer("transA", 0)
+            samples, axis = step.only(left), 0
+            is_turned = step.integer("transA", 0)
         else:
-            samples, axis, is_turned = step.only(right), 1, step.integer("transB", 0)
-        if samples.axis != (1 - axis if is_turned else axis):
+            samples, axis = step.only(right), 1
+            is_turned = step.integer("transB", 0)
+        expected = 1 - axis if is_turned else axis
+        if samples.axis != expected:
             raise step.refuse("sums over the batch axis")
         added = step.operand(term)
         if added is not None and (1, 1, *added.shape)[-2:][axis] != 1:

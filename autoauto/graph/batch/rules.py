@@ -104,7 +104,7 @@ _MICROSOFT: dict[str, SampleRule] = {
     "ExpandDims": moves.expand_dims,
     "FusedGemm": products.gemm(),
     "GatedRelativePositionBias": side_by_side(0, 6),
-    "GatherBlockQuantized": moves.gather_rows(1, "gather_axis"),
+    "GatherBlockQuantized": moves.gather_rows("gather_axis"),
     "GatherND": moves.gather_nd,
     "GridSample": side_by_side(0, 1),
     "GroupQueryAttention": side_by_side(0, 1, 2, 3, 4, 5, 9, 10, broadcast=(10,)),
@@ -118,7 +118,7 @@ _MICROSOFT: dict[str, SampleRule] = {
     "QLinearConcat": moves.concat,
     "QLinearSoftmax": by_rows.softmax,
     "RotaryEmbedding": products.rotated_by_positions,
-    "TorchEmbedding": moves.gather_rows(1),
+    "TorchEmbedding": moves.gather_rows(),
 }
 
 _BLOCKS = "AveragePool GlobalAveragePool GlobalMaxPool MaxPool ReorderInput ReorderOutput Upsample"

@@ -51,7 +51,7 @@ class NodeStep:
 
     @property
     def reads_shape(self) -> bool:
-        """Whether the node reads a shape only, not the samples."""
+        """True if the node reads a shape only, not the samples."""
         return self.node.op_type in READS_SHAPE
 
     def operand(self, index: int) -> Value | None:
@@ -70,7 +70,7 @@ class NodeStep:
         return next(value.shape for value in self.written if value is not None)
 
     def only(self, index: int = 0) -> SampleAxis:
-        """Where the samples lie in input `index`; raises BadInput unless this input alone holds samples."""
+        """The position of the samples in input `index`; raises BadInput unless this input alone holds samples."""
         if [position for position, samples in enumerate(self.sample_axes) if samples] != [index]:
             raise self.refuse("reads the samples as an operand that all samples must share")
         samples = self.sample_axes[index]
@@ -108,7 +108,7 @@ class NodeStep:
         self.literals[index] = grown
 
     def after_reshape(self, samples: SampleAxis) -> SampleAxis:
-        """Where the samples lie after a Reshape of input 0.
+        """The position of the samples after a Reshape of input 0.
 
         Elements keep their order, so samples stay `distance` elements apart. An axis can hold them when that distance
         is a whole number of its positions, and its length a multiple of all samples. Of several such axes, an axis of

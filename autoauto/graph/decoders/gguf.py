@@ -57,7 +57,7 @@ class _Listed(NamedTuple):
 
 
 def is_gguf(name: object) -> bool:
-    """Whether a model is named as a GGUF file."""
+    """True if a model is named as a GGUF file."""
     return isinstance(name, str | Path) and Path(name).suffix.lower() == SUFFIX
 
 

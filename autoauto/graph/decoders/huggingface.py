@@ -244,7 +244,7 @@ def _max_length(architecture: str, fields: Values) -> int:
 
 
 def _has_fp8_cache(name: str, entry: Mapping[str, Any]) -> bool:
-    """Whether keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors."""
+    """True if keys and values are fp8, by NVIDIA's file or by a scheme of compressed-tensors."""
     scheme = entry.get("kv_cache_scheme")
     if isinstance(scheme, Mapping):
         stored = f"{scheme.get('type', 'int')}{scheme.get('num_bits', 8)}"

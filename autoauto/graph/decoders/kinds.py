@@ -1,4 +1,4 @@
-"""What the blocks of a decoder compute, by the keys of its config: `blocks_of`.
+"""The layers in each block of a decoder, by the keys of its config: `blocks_of`.
 
 attention       kv_lora_rank: latent vectors; layer_types, windows, chunks, patterns: by block; else keys and values
 feed-forward    a number of experts, and which blocks are dense; else a dense layer

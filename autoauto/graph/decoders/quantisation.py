@@ -40,7 +40,7 @@ _MOST_RANGES = 8
 
 
 class StoredFormats(NamedTuple):
-    """How matrices of blocks are stored."""
+    """The formats in which the matrices of blocks are stored."""
 
     main: PartFormat  # the format of most of those that are quantised
     blocks: tuple[BlockKind, ...]  # the blocks, with the parts that have another one
@@ -60,7 +60,8 @@ def stored_formats(decoder: Decoder, entry: Mapping[str, Any]) -> StoredFormats:
     for kind, of_parts in zip(kinds, formats, strict=True):
         for part, n in kind.part_weights(decoder.hidden_size, 1).items():
             # Parts in bf16 count nothing: the main format is bf16 only where no part is quantised.
-            n_weights[of_parts[part]] += 0 if of_parts[part] == IN_BF16 else n
+            stored = of_parts[part]
+            n_weights[stored] += 0 if stored == IN_BF16 else n
     main = n_weights.most_common(1)[0][0]
     blocks: list[BlockKind] = []
     for kind, of_parts in zip(kinds, formats, strict=True):
@@ -125,7 +126,8 @@ def _notes(blocks: Sequence[BlockKind], main: PartFormat) -> Iterator[str]:
     parts: dict[str, list[tuple[BlockPart, PartFormat]]] = defaultdict(list)  # by the name of their blocks
     for unlike, layers in differ.items():
         is_of_all = layers == have[unlike[0]] and len(layers) > 1
-        parts["every block" if is_of_all else _named(layers, len(blocks))].append(unlike)
+        name = "every block" if is_of_all else _named(layers, len(blocks))
+        parts[name].append(unlike)
     for name, formats in parts.items():
         rest = f", the rest is in {main.weights}" if name == "every block" else ""
         yield f"Of {name}, {_said(tuple(formats))}{rest}."
@@ -262,8 +264,9 @@ def _of_gptq(name: str, entry: Mapping[str, Any]) -> _Rules:
             stored = _method_format(name, {**entry, **(_object(name, overrides, text) or {})})
         rules.append((pattern, stored))
     listed = entry.get("modules_in_block_to_quantize")
+    groups = listed if isinstance(listed, list) else [listed]
     only: list[object] = []
-    for group in listed if isinstance(listed, list) else [listed]:
+    for group in groups:
         only += _names(name, {"modules_in_block_to_quantize": group}, "modules_in_block_to_quantize")
     if only:
         return _Rules((*rules, (ModuleNames(only, name), typical)), IN_BF16)

@@ -1,1 +1,1 @@
-"""What the inputs of a model are: their axes, which of them is the batch, and the lengths of the others."""
+"""The inputs of a model: their axes, which of them is the batch, and the lengths of the others."""

@@ -29,7 +29,7 @@ class Batch(NamedTuple):
 
 
 def says_batch(name: str) -> bool:
-    """Whether the name of an axis says that it is the batch."""
+    """True if the name of an axis says that it is the batch."""
     return _BATCH.fullmatch(name) is not None
 
 

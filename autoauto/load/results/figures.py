@@ -1,4 +1,4 @@
-"""What a file of another program says of one load: `LoadFigures`, and how its numbers are read: `Fields`."""
+"""The figures of one load in a file of another program, `LoadFigures`, and the reader of its numbers, `Fields`."""
 
 from __future__ import annotations
 

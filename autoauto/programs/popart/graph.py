@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class TensorKind(StrEnum):
-    """Where the values of a tensor come from."""
+    """The origin of the values of a tensor."""
 
     ACTIVATION = "activation"
     """A layer computes it for every micro-batch; gradients of activations are activations, too."""
@@ -91,7 +91,7 @@ class PipelineGraph:
         return self.results | {name for name, tensor in self.tensors.items() if tensor.is_anchor}
 
     def changes(self, name: str) -> bool:
-        """Whether every micro-batch has its own value; tensors that a transformation adds do."""
+        """True if every micro-batch has its own value; tensors that a transformation adds do."""
         return name not in self.tensors or self.tensors[name].kind in {TensorKind.ACTIVATION, TensorKind.STREAM}
 
 

@@ -207,7 +207,8 @@ def devices_view(pipeline: PopartPipeline) -> str:
         row = ""
         for number, cell in enumerate(cells):
             # A comma stands behind every cell in which the device is active but the last one.
-            row += cell + (", " if number in active[:-1] else "  ")
+            row += cell
+            row += ", " if number in active[:-1] else "  "
         rows[f"IPU{device}:"] = row
     return _labelled(rows)
 
@@ -226,7 +227,8 @@ def _stage_cells(cycle: Cycle, number: int, n_stages: int) -> Cells:
         cell = ""
         for kind, width in widths.items():
             cell += texts.get((kind, stage), "").ljust(width)
-        cells.append(cell + ("." if (Fragment.MAIN, stage) in texts else " "))
+        mark = "." if (Fragment.MAIN, stage) in texts else " "
+        cells.append(cell + mark)
     return cells
 
 

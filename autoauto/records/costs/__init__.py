@@ -1,1 +1,1 @@
-"""What ranges of layers cost: profiles, the costs of every range, what stages exchange, checkpoints and corrections."""
+"""Costs of ranges of layers: profiles, cost tables, tensors between stages, checkpoints and corrections."""

@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Checkpoint(NamedTuple):
-    """How a model is published.
+    """The formats and limits of a published model.
 
     Attributes:
         weights: the format of those of the blocks.
@@ -248,7 +248,7 @@ NO_SPECULATION = Speculation()
 
 
 def lacks_draft(speculation: Speculation, checkpoint: Checkpoint) -> bool:
-    """Whether answers are to be drafted, with neither a head that is named nor layers of the checkpoint."""
+    """True if answers are to be drafted, with neither a head that is named nor layers of the checkpoint."""
     return speculation.draft_tokens > 0 and speculation.draft_model is None and not checkpoint.drafts
 
 

@@ -82,7 +82,7 @@ class DeviceType(StrEnum):
 
 
 class Session(HasKnobs, ABC):
-    """How a target computes on one device. Each target has frozen classes of its own, whose fields are its knobs.
+    """A way to compute on one device. Each target has frozen classes of its own, whose fields are its knobs.
 
     Attributes:
         runtime: the name of what runs a model's file; None where a target has no runtimes.
@@ -161,7 +161,7 @@ class Session(HasKnobs, ABC):
 
     @property
     def differs_by_device(self) -> bool:
-        """Whether the devices of a pipeline compute with sessions of their own."""
+        """True if the devices of a pipeline compute with sessions of their own."""
         return False
 
     def on_device(self, device: int) -> Self:

@@ -1,6 +1,6 @@
-"""What targets compile layers to, `CompiledRange`, `LayerProfile`, `ModelProfile`.
+"""Costs of compiled layers: `CompiledRange`, `LayerProfile`, `ModelProfile`.
 
-At the end of a step of training: `WeightUpdate`.
+`WeightUpdate` has the costs of the end of a training step.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Optimizer(StrEnum):
 
 
 class OptimizerState(StrEnum):
-    """Where the states of an optimizer are."""
+    """The memory in which the states of an optimizer lie."""
 
     AUTO = "auto"
     """On the chip where they fit, else in streaming memory, sharded."""
@@ -83,7 +83,7 @@ _STATES: dict[Optimizer, dict[str, Precision | None]] = {
 
 
 class WeightUpdate(NamedTuple):
-    """How the weights of a stage change at the end of a step.
+    """The update of the weights of a stage at the end of a step.
 
     Attributes:
         master_weights: whether there is a copy of the weights in fp32, which is changed and then rounded.
@@ -133,7 +133,9 @@ class WeightUpdate(NamedTuple):
         n_bytes = sum(self.streamed_bytes(gradient_bytes, precision)) + (gradient_bytes + part) * (self.n_shards > 1)
         if self.optimizer in (Optimizer.ADAM, Optimizer.LAMB):
             cast_bytes = part // precision.n_bytes * Precision.FP32.n_bytes
-            n_bytes += part + (cast_bytes if precision is not Precision.FP32 else 0)
+            n_bytes += part
+            if precision is not Precision.FP32:
+                n_bytes += cast_bytes
         return n_bytes
 
     def _states(self, gradient_bytes: int, precision: Precision) -> dict[str, int]:
@@ -144,7 +146,7 @@ class WeightUpdate(NamedTuple):
         return {name: -(-n // (precision.n_bytes * self.n_shards)) for name, n in n_bytes.items()}
 
     def has_master_weights(self, precision: Precision) -> bool:
-        """Whether the weights have a copy: only where they are shorter than fp32."""
+        """True if the weights have a copy: only where they are shorter than fp32."""
         return self.master_weights and precision is not Precision.FP32
 
 
@@ -204,7 +206,9 @@ class CompiledRange:
 
         With `keeps_last` it begins with the activations of the last segment, which the forward pass has just made.
         """
-        again_cycles = self.forward_cycles - (self.last_segment_cycles if keeps_last else 0)
+        again_cycles = self.forward_cycles
+        if keeps_last:
+            again_cycles -= self.last_segment_cycles
         steps, peak_bytes = self.steps, self.recompute_temporary_bytes
         if peak_bytes:
             steps = tuple(step._replace(temporary_bytes=min(step.temporary_bytes, peak_bytes)) for step in steps)

@@ -79,7 +79,8 @@ def checkpoints(graph: LayerGraph) -> tuple[int, ...]:
     the boundaries at which fewer bytes are alive than at a neighbour or as many.
     """
     n_layers = len(graph)
-    alive, backward, seen = _alive_bytes(graph), derivative(graph), set[int]()
+    alive, backward = _alive_bytes(graph), derivative(graph)
+    seen: set[int] = set()
     stashed = [0]  # running sum of what every layer is the first to stash for the backward pass, of one sample
     for index in range(n_layers):
         new = backward.stashed(index) - seen

@@ -14,7 +14,7 @@ _HAS_THOUSANDS = re.compile(r"[;\t] *([+-]?\d{1,3}(?:\.\d{3})+) *(?=[;\t\r\n]|$)
 
 
 def separator_of(text: str, where: Path) -> str:
-    """What separates the cells of a table: commas, semicolons or tabs, whichever its first line has most of.
+    """The separator of the cells of a table: the one of comma, semicolon and tab that its first line has most of.
 
     Raises:
         BadInput: some numbers have a decimal comma, and others a point, which then separates thousands.

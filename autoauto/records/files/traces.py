@@ -155,7 +155,9 @@ def _seconds(where: str, name: str, text: str) -> float:
             moment = datetime.fromisoformat(text)
         except ValueError:
             raise BadInput(f"{where}, {name}: must be seconds or a date and time, got {text!r:.40}") from None
-        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        seconds = moment.timestamp()
     if not isfinite(seconds):
         raise BadInput(f"{where}, {name}: must be a finite time, got {text!r:.40}")
     return seconds

@@ -23,7 +23,7 @@ _names: dict[str, str] = {}
 
 
 def uploads_dir() -> Path:
-    """Where this machine keeps uploaded files, each in a folder with the name of its digest."""
+    """The folder in which this machine keeps uploaded files, each in a folder with the name of its digest."""
     return cache_dir() / "uploads"
 
 

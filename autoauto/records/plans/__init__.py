@@ -1,1 +1,1 @@
-"""What comes of a plan: pipelines and phases, and when their actions run."""
+"""Plans of pipelines and of phases, and timelines of their actions."""

@@ -24,7 +24,7 @@ DEFAULT_IO_TILES = 32  # as in the example of [popxl-phased]
 
 
 class IoMode(StrEnum):
-    """How tensors are loaded and stored in the loop over micro-batches."""
+    """The way in which tensors are loaded and stored in the loop over micro-batches."""
 
     COMPUTE = "compute"
     """By the compute tiles."""
@@ -71,7 +71,7 @@ def loop_cycles(io_mode: IoMode, steps: int, load: IntArray, compute: IntArray, 
 
 @dataclass(frozen=True, slots=True)
 class PhasedOptions:
-    """How to run in phases.
+    """The options of a run in phases.
 
     Attributes:
         steps: micro-batches that go through a phase before the next phase begins.
@@ -148,7 +148,7 @@ class BufferLayout:
 
 
 class PhaseKind(StrEnum):
-    """Which passes a phase makes over its layers."""
+    """The passes that a phase makes over its layers."""
 
     FORWARD = "forward"
     BACKWARD = "backward"

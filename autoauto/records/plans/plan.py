@@ -227,7 +227,7 @@ class Plan(Displayed):
 
     @property
     def host_binds(self) -> bool:
-        """Whether the devices wait for the host's transfers."""
+        """True if the devices wait for the host's transfers."""
         return 0 < self.host_bound_cycles == self.cost_cycles
 
     @property

@@ -26,7 +26,7 @@ UNDISTURBED_FRACTION = 0.95
 
 
 class StepEnd(NamedTuple):
-    """What a step of training does after its last backward passes.
+    """The end of a training step, after its last backward passes, in ticks.
 
     Attributes:
         flushed_tick: when the last action has stopped and the last message has arrived.
@@ -156,7 +156,8 @@ class Timeline(Displayed):
     @property
     def latencies(self) -> FloatArray:
         """(m,) cycles from the start of the first action on each micro-batch to the end of the last."""
-        codes, first_ticks = self.schedule.codes, np.full(self.schedule.n_micro_batches, self.stop_tick)
+        codes = self.schedule.codes
+        first_ticks = np.full(self.schedule.n_micro_batches, self.stop_tick)
         for program, starts in zip(self.schedule.programs, self.starts, strict=True):
             work = codes.kinds(program) != CHECK
             np.minimum.at(first_ticks, codes.micro_batches(program[work]), starts[work])
@@ -235,12 +236,12 @@ class Run:
 
     @property
     def origin(self) -> Origin:
-        """Whether its timelines were measured, or simulated from stages that were compiled whole."""
+        """The origin of its timelines: measured, or simulated from stages that were compiled whole."""
         return self.timelines[0].origin
 
     @property
     def undisturbed(self) -> bool:
-        """Whether no other process took much of the stages' cores, so that the times show the plan alone."""
+        """True if no other process took much of the stages' cores, so that the times show the plan alone."""
         return self.core_fraction >= UNDISTURBED_FRACTION
 
     @property
@@ -262,7 +263,8 @@ class Run:
         """The ends of the interval of its throughput, in samples/s; None without one."""
         if self.period_error is None:
             return None
-        middle, error = samples_per_s(batch_size, self.period_cycles, clock_hz), self.period_error
+        middle = samples_per_s(batch_size, self.period_cycles, clock_hz)
+        error = self.period_error
         high = middle / (1.0 - error) if error < 1.0 else inf
         return RunEnds(middle / (1.0 + error), high, min(self.core_fraction, 1.0))
 

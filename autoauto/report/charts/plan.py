@@ -103,7 +103,8 @@ def _panel(
         per_tick /= clock_hz * unit_s
     low, high = 0.0, max(timeline.stop_tick, 1) * per_tick
     if name:
-        low, high = float(rows[:, _START].min()) * per_tick, float(rows[:, _STOP].max()) * per_tick
+        low = float(rows[:, _START].min()) * per_tick
+        high = float(rows[:, _STOP].max()) * per_tick
     tracks = Series("", "track", Shape.BAR, tuple(Mark(low, device, stop=high) for device in range(n_devices)))
     return Panel(
         name,
@@ -183,7 +184,8 @@ def memory_by_part(measured: Plan | PhasedPlan, estimate: Plan | PhasedPlan | No
         label = f"{name} {mode.parts_short(part.layers, measured.partition[-1])}"
         estimated_bytes = planned_bytes = None
         if index < len(estimated):
-            estimated_bytes, planned_bytes = estimated[index].total_bytes, estimated[index].limit_bytes
+            estimated_bytes = estimated[index].total_bytes
+            planned_bytes = estimated[index].limit_bytes
         rows.append(StageMemory(label, memory_bytes, part.limit_bytes, estimated_bytes, planned_bytes))
     return rows
 
@@ -208,8 +210,8 @@ def memory_chart(finalist: Trial, origin: str) -> Chart:
         _ticks(unit_bytes, "planned limit", "planned", [row.planned_bytes for row in rows], is_named=True),
         Series("", "value", Shape.LABEL, tuple(labels)),
     )
-    height = len(rows) * (42.0 if len(rows) <= 8 else 34.0)
     across = Axis(f"memory ({unit}), {origin}", 0.0, largest_bytes / unit_bytes)
+    height = len(rows) * (42.0 if len(rows) <= 8 else 34.0)
     panel = Panel("", across, category_axis("", tuple(row.label for row in rows)), series, _WIDTH, height)
     marks = "the tick is what the estimate promised, orange lines are the limits."
     text = f"Trial {finalist.number}, {origin}; {marks}"

@@ -296,7 +296,8 @@ def study_charts(summary: StudySummary, timeline: Timeline | None, n_bars: int =
     winner = summary.winner
     if winner is not None:
         if timeline is not None:
-            in_seconds, device = shown_clock(summary) is not None, winner.knobs.session.words.device
+            in_seconds = shown_clock(summary) is not None
+            device = winner.knobs.session.words.device
             best = timeline_chart(timeline, clock_of(summary, winner), n_bars, in_seconds=in_seconds, device=device)
             charts.append(replace(best, title=f"{best.title} of the best configuration"))
         charts += [memory_chart(winner, studied_origin(summary.attributes)), heat_map_chart(summary)]

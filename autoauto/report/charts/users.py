@@ -1,6 +1,6 @@
-"""What a GPU gives against what a user of a decoder gets: `users_chart`.
+"""A chart of tokens/s per GPU over tokens/s per user of a decoder: `users_chart`.
 
-Both are tokens a second. Larger batches give a GPU more and a user less; the line joins the configurations that no
+Larger batches give a GPU more and a user less; the line joins the configurations that no
 other beats in both:
 
     tokens/s a GPU  ─┐ large batches

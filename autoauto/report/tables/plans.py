@@ -268,7 +268,8 @@ def explanation_table(explanation: Explanation, plan: Plan, clock_hz: float | No
     columns = (Column("cut"), Column("earlier"), more, Column("later"), more)
     rows = []
     for cut in explanation.cuts:
-        earlier, later = _move_cells(cut.earlier, plan, clock_hz), _move_cells(cut.later, plan, clock_hz)
+        earlier = _move_cells(cut.earlier, plan, clock_hz)
+        later = _move_cells(cut.later, plan, clock_hz)
         rows.append((str(cut.layer), *earlier, *later))
     lines = []
     if explanation.compute_stages:

@@ -7,7 +7,6 @@ ended, and what it was not able to tell apart.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from autoauto.records.costs.traffic.requests import PERCENTS
 from autoauto.records.plans.plan import Plan
@@ -29,9 +28,6 @@ from autoauto.report.wording import (
 from autoauto.space.numbers import TIMES_OF_REQUESTS
 from autoauto.space.study_summary import StudySummary
 from autoauto.space.trial import Status, Trial
-
-if TYPE_CHECKING:
-    pass
 
 N_REASON = 90
 """Characters of a reason in a table."""
@@ -88,7 +84,7 @@ def _traffic_facts(trial: Trial) -> list[tuple[str, str, str]]:
 
 
 def answer_tables(summary: StudySummary) -> list[Table]:
-    """When fewer devices would do, bounds, the highest rates, and measurements on engines; none if there is none."""
+    """The tables that a study has: fewest devices, bounds, highest rates, measurements on engines."""
     tables = (
         sizing_table(summary),
         bounds_table(summary),

@@ -66,7 +66,7 @@ def load_facts(trial: Trial, curves: RateCurves | None = None) -> tuple[BindingF
     if effect := _effect(values, broken):
         conjunction = "since" if binding in _WAITS else "and"
         reason = f"{effect}, {conjunction} {reason}"
-    share = values["kv_share" if binding is Binding.KV_CACHE else "busy_share"]
+    share = values["kv_share"] if binding is Binding.KV_CACHE else values["busy_share"]
     return (BindingFact("arrivals", binding, f"{where} {reason}, {Origin.SIMULATED}", share),)
 
 
@@ -81,7 +81,8 @@ def binding_of(values: Mapping[str, Any], broken: Sequence[str]) -> Binding:
     # By Little's law the mean wait in seconds is the mean number of waiting requests over the rate of arrivals.
     waits_s = {binding: values[name] / values["rate_per_s"] for binding, name in _WAITS.items()}
     if broken and all(name.startswith("tpot") for name in broken):
-        waits_s = {Binding.KV_CACHE: waits_s[Binding.KV_CACHE] if values["n_preempted"] else 0.0}
+        for_cache_s = waits_s[Binding.KV_CACHE] if values["n_preempted"] else 0.0
+        waits_s = {Binding.KV_CACHE: for_cache_s}
     longest = max(waits_s, key=lambda each: waits_s[each])
     if waits_s[longest] >= WAITS_SHARE * mean_s:
         return longest

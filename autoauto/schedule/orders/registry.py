@@ -81,7 +81,7 @@ def devices_of(step: StepShape) -> tuple[int, ...]:
 
 
 def has_one_stage_each(step: StepShape) -> bool:
-    """Whether no device of a step has several stages."""
+    """True if no device of a step has several stages."""
     return len(devices_of(step)) == step.n_devices
 
 

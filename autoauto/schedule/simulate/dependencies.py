@@ -85,7 +85,9 @@ def _check_slots(schedule: Schedule, slots: tuple[IntArray, ...], needs: IntArra
     for device, (program, when) in enumerate(zip(schedule.programs, slots, strict=True)):
         if len(program) != len(when) or (np.diff(when) < 0).any():
             raise BadInput(f"the actions of a device need a slot each, and these must ascend, got others on {device}")
-        device_of[program], slot_of[program], index_of[program] = device, when, np.arange(len(program))
+        device_of[program] = device
+        slot_of[program] = when
+        index_of[program] = np.arange(len(program))
     later = np.concatenate(schedule.programs)
     later = later[needs[later] < codes.size]
     earlier = needs[later]
@@ -163,7 +165,7 @@ def row_devices(schedule: Schedule) -> IntArray:
 
 
 def in_order(schedule: Schedule) -> bool:
-    """Whether every action occurs once, after its inputs from its own device.
+    """True if every action occurs once, after its inputs from its own device.
 
     Where the schedule has slots, inputs from other devices must have earlier ones. Without slots this function does not
     check them: the simulation finds a deadlock by itself.
@@ -200,7 +202,7 @@ def _action_table(schedule: Schedule, columns: Sequence[IntArray]) -> IntArray:
 
 
 def _complete(schedule: Schedule, occurs: BoolArray) -> bool:
-    """Whether no action occurs twice, and every kind of work occurs for all stages and micro-batches or for none."""
+    """True if no action occurs twice, and every kind of work occurs for all stages and micro-batches or for none."""
     work = occurs.reshape(len(KINDS), schedule.n_stages, -1)[:CHECK]
     some = [bool(kind.any()) for kind in work]
     wanted = np.zeros_like(work)

@@ -29,7 +29,9 @@ def earliest_starts(schedule: Schedule, times: StageTimes) -> tuple[IntArray, ..
     """
     if not in_order(schedule):
         refuse(schedule)
-    rows, n_numbers, first_check = _rows(schedule, times), schedule.codes.n_numbers, CHECK * schedule.n_stages
+    rows = _rows(schedule, times)
+    n_numbers = schedule.codes.n_numbers
+    first_check = CHECK * schedule.n_stages
     arrivals = _first_arrivals(schedule, rows, int(times.forward_links[0]))
     starts: list[list[int]] = [[] for _ in schedule.programs]
     full, n_stages = schedule.full_backwards, schedule.n_stages

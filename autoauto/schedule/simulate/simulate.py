@@ -111,7 +111,8 @@ def order_step(order: Order, n_devices: int, n_micro_batches: int, n_chunks: int
     if spec_of(order).splits_backward:
         assert transfers is Transfers.BARRIER
         return _step_in_slots(order, n_devices, n_micro_batches)
-    short, more = like_the_long_step(order, n_devices, n_micro_batches), _repeats(order, n_devices)
+    short = like_the_long_step(order, n_devices, n_micro_batches)
+    more = _repeats(order, n_devices)
     if transfers is not Transfers.BARRIER or short + more >= n_micro_batches:
         return step_function(make_schedule(order, n_devices, n_micro_batches, n_chunks=n_chunks), transfers)
     # The counts of slots are linear from `short` micro-batches on: what `more` of them add, all the rest add again.

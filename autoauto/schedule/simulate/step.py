@@ -235,7 +235,8 @@ def slot_sums(schedule: Schedule, counts: SlotKinds) -> StepFunction:
     n, devices = schedule.n_stages, row_devices(schedule)
     kinds = np.zeros((len(counts), 7 * n + 1))
     for kind, (row, is_exchange) in zip(kinds, counts, strict=True):
-        kind[slice(5 * n + 1, None) if is_exchange else slice(3 * n)] = np.frombuffer(row)
+        part = kind[5 * n + 1 :] if is_exchange else kind[: 3 * n]
+        part[:] = np.frombuffer(row)
     device_of = np.concatenate((devices[: 3 * n], np.full(2 * n + 1, -1), devices[: 2 * n]))
     by_device = kinds[:, None, :] * (device_of == np.arange(schedule.n_devices)[:, None])
     rows = by_device.reshape(-1, kinds.shape[1])

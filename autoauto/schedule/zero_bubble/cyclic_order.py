@@ -129,7 +129,8 @@ class CyclicOrder:
         sequence, position, after, height = self.sequences[device], self.position, self.after, self.height
         length, before = len(sequence), sequence[-1]
         for action in sequence:
-            after[before], height[before] = action, (position[before] + 1 - position[action]) // length
+            after[before] = action
+            height[before] = (position[before] + 1 - position[action]) // length
             before = action
         for wire in self.wires[device]:
             senders = [action for action in sequence if action in wire]
@@ -162,7 +163,7 @@ class CyclicOrder:
         return True
 
     def is_timed(self) -> bool:
-        """Whether the order is legal and some period is long enough; then the starts keep to all edges."""
+        """True if the order is legal and some period is long enough; then the starts keep to all edges."""
         if not all(map(self.is_legal, range(len(self.sequences)))):
             return False
         longest = 2 * self.period

@@ -98,7 +98,8 @@ class Direction:
         for job, device in enumerate(self.device):
             kind, stage = divmod(job, n)
             stages = pipeline.stages_of(device)
-            self.sibling.append(kind * n + (stages[-1] if stage == stages[0] else stages[0]))
+            other = stages[-1] if stage == stages[0] else stages[0]
+            self.sibling.append(kind * n + other)
         self.n_inputs = [0] * (3 * n)
         self.outputs: list[list[tuple[int, int, int, int]]] = [[] for _ in range(3 * n)]
         self.n_wires = self._connect()
@@ -215,7 +216,7 @@ class _Run:
         return min([choice for choice in choices if choice[2] < before])[1:]
 
     def has_room(self, device: int, job: int) -> bool:
-        """Whether the device can hold one more activation and the oldest micro-batch can still pass.
+        """True if the device can hold one more activation and the oldest micro-batch can still pass.
 
         With two stages a device, a micro-batch holds an activation of the outer stage, which it passes first, while it
         needs one of the inner. So the last free one is for the inner stage, unless that stage holds one already, which

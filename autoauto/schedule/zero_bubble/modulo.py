@@ -59,11 +59,11 @@ class ModuloSchedule(NamedTuple):
         return ModuloSchedule(period, [[start + number * interval for start in starts] for number in range(size)])
 
     def n_periods(self, pipeline: ZeroBubbleProblem) -> int:
-        """How many periods lie between the first group and the last."""
+        """Number of periods between the first group and the last."""
         return (pipeline.n_micro_batches - 1) // len(self.starts)
 
     def stop(self, pipeline: ZeroBubbleProblem) -> int:
-        """When the last action stops if every group starts a period after the one before."""
+        """The tick at which the last action stops if every group starts a period after the one before."""
         n_last = (pipeline.n_micro_batches - 1) % len(self.starts) + 1  # the last group may be incomplete
         stops = np.array(self.starts[:n_last]) + np.array(pipeline.ticks)
         return int(stops.max()) + self.n_periods(pipeline) * self.period

@@ -161,7 +161,7 @@ def _memory_bound(pipeline: ZeroBubbleProblem, heads: list[int], tails: list[int
 
 
 def is_turn(pipeline: ZeroBubbleProblem, device: int) -> bool:
-    """Whether a device has two stages of which the second directly follows the first."""
+    """True if a device has two stages and the second directly follows the first."""
     stages = pipeline.stages_of(device)
     return len(stages) == 2 and stages[1] == stages[0] + 1
 

@@ -36,7 +36,7 @@ from autoauto.schedule.zero_bubble.steady_state import FEW, FULL, SOME, Effort, 
 
 
 class Itinerary(NamedTuple):
-    """How a micro-batch travels in a steady state, where each follows the one before after one period.
+    """The delays of a micro-batch in a steady state, where each follows the one before after one period.
 
     Such a steady state is a building block [controllable-memory]. Long journeys hold many activations and tolerate
     delays; short ones need little memory. An itinerary gives priorities only: the scheduler makes the order legal and
@@ -113,7 +113,7 @@ def itineraries(pipeline: ZeroBubbleProblem) -> Sequence[Itinerary]:
 
 
 def steady_priorities(pipeline: ZeroBubbleProblem, itinerary: Itinerary, unit: float, period: float) -> Priorities:
-    """When every action would start if a micro-batch set out every `period` ticks; `unit` is the mean action."""
+    """The start of every action if a micro-batch set out every `period` ticks; `unit` is the mean action."""
     n, devices, ticks = pipeline.n_stages, pipeline.devices, pipeline.ticks
     starts = [0.0] * (3 * n)  # of the first action of every job
     for job, to in pairwise(pipeline.path):
@@ -238,7 +238,7 @@ class _OrderSearch:
         return self.shortest is not None and self.shortest.makespan <= self.bound
 
     def is_finished(self, part: float = 1) -> bool:
-        """Whether the best order cannot be better, or this part of the effort is used up."""
+        """True if the best order cannot be better, or this part of the effort is used up."""
         return self.is_optimal or self.spent > part * self.effort
 
     def try_steady_state(self, effort: Effort) -> None:

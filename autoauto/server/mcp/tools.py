@@ -1,4 +1,4 @@
-"""What a client of the protocol can do with a server of searches: `TOOLS`, each a function on the client of the server.
+"""The tools of a server of searches for clients of the protocol: `TOOLS`, each a function on the client of the server.
 
 client of MCP ── tool, arguments in JSON ──▶ Tool.call ── REST ──▶ autoauto server
               ◀── a dictionary, or one line of an error ──╯
@@ -53,7 +53,7 @@ class Tool(NamedTuple):
 
     @property
     def description(self) -> str:
-        """What a client reads before it chooses."""
+        """The description by which a client chooses the tool: the docstring of `run` in one line."""
         return " ".join(str(self.run.__doc__).split())
 
     @property

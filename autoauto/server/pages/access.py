@@ -36,7 +36,7 @@ def scripts(service: Service, call: Call) -> Answer:
 
 
 def login_page(service: Service, call: Call) -> Answer:
-    """Where a token is typed."""
+    """The page with a form for a token."""
     return html(_login_form(call.query["next"] or ""))
 
 

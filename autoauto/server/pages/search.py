@@ -53,7 +53,7 @@ N_DRAWN = 32
 
 
 def search_page(service: Service, call: Call) -> Answer:
-    """What a search does, and its best so far."""
+    """The page of one search: its state, its best configurations so far, and what was asked for."""
     search = searches.read_search(service.database, call.user, call.search_id)
     submission = read_submission(service.database, search["id"])
     names = names_of(search, submission)

@@ -1,4 +1,4 @@
-"""What every request passes, `Door`: its host, its sender, its body; and what answers it.
+"""`Door` checks host, sender and body of every request, and calls its handler.
 
     Host ──▶ token ──▶ role ──▶ body ──▶ handler, in a thread ──▶ answer
      400      401      403    400, 408, 413     400, 404, 409, 503

@@ -1,4 +1,4 @@
-"""What the paths of the interface do, one function each: `Call` to `Answer`. They run in threads and may wait."""
+"""The handlers of the paths of the interface, a function each: `Call` to `Answer`. They run in threads and may wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_SERVER = ("request", "limits", "labels", "priority", "shared", "share_weight
 
 
 def health(service: Service, call: Call) -> Answer:
-    """Whether the server can work."""
+    """The answer to a health check: 200 if the database answers and has room."""
     if not service.database.answers():
         raise DatabaseAway("the database of the server must answer, it does not; try again later")
     check_room(service.database)

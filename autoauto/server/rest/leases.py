@@ -1,4 +1,4 @@
-"""What workers ask for that reach the server and not its database: searches, their files and trials; and what they say.
+"""Handlers for workers that have no access to the database: they get searches and files, and report trials and events.
 
 POST /v1/leases ──▶ a search and its token     POST /v1/leases/TOKEN/renew, /finish, /release
 """

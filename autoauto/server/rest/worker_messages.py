@@ -1,4 +1,4 @@
-"""What workers send, as types: whatever a page, a client or a database reads of it later has its form here.
+"""The types of messages from workers: pages, clients and the database read nothing else of workers.
 
 Workers of this version send nothing else, so what does not fit is refused (400), and never stored.
 """

@@ -1,1 +1,1 @@
-"""What a model is run for, and how: a file for each mode, with its knobs."""
+"""The modes of running a model: inference, training, phases, generation; a file each, with its knobs."""

@@ -1,4 +1,4 @@
-"""What all modes have in common, `Mode`, and how a model runs, `Strategy`."""
+"""The base class of all modes, `Mode`, and the ways to run a model, `Strategy`."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ MAX_VALUES = 100_000  # of one knob, and of a count of devices
 
 
 class Recompute(StrEnum):
-    """Which stages compute their forward pass again, where neither all (True) nor none (False) do."""
+    """The stages that compute their forward pass again, where neither all (True) nor none (False) do."""
 
     AUTO = "auto"
     """Those whose stash does not fit."""
 
 
 class Strategy(StrEnum):
-    """How a model runs that may be too large for the memory of one device."""
+    """A way to run a model that may be too large for the memory of one device."""
 
     PIPELINE = "pipeline"
     """Stages, one a device."""
@@ -42,7 +42,7 @@ STRATEGY = Knob(
 
 
 class Mode(HasKnobs, ABC):
-    """What a model is run for, and how: one of the classes below, whose fields are its knobs.
+    """The purpose for which a model runs, and the way it runs; the fields of a subclass are its knobs.
 
     Attributes:
         strategy: pipeline or phases.
@@ -80,7 +80,7 @@ class Mode(HasKnobs, ABC):
 
     @property
     def recompute(self) -> bool | Recompute:
-        """Which stages stash only their inputs for the backward pass, and compute the rest again."""
+        """The stages that stash only their inputs for the backward pass, and compute the rest again."""
         return False
 
     @property
@@ -111,7 +111,7 @@ class Mode(HasKnobs, ABC):
         return self.parts_of(layers, n_layers)
 
     def weight_update(self, replicas: int) -> WeightUpdate:
-        """How the weights change at the end of a step of training."""
+        """The update of the weights at the end of a step of training."""
         return WeightUpdate()
 
     def check(self, n_ipu: int, replicas: int) -> None:

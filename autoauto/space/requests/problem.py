@@ -98,7 +98,7 @@ def _is_size(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """How costs are estimated, and what plans may be.
+    """Settings of the estimate of costs, and restrictions of plans.
 
     Attributes:
         estimator: whether sums of layers are corrected, an `Estimator` or its name.

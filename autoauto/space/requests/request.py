@@ -92,7 +92,7 @@ def given_knobs(values: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
 
 
 def asked_objectives(objective: str | Objectives, options: Mapping[str, object]) -> Objectives:
-    """What is optimised: where the options of a target say for which load, by default the fewest devices.
+    """The objectives as given; the fewest devices where options of the target name a load and no other is asked for.
 
     Raises:
         BadInput: there is no such objective, or another one is given with such a load.
@@ -114,7 +114,7 @@ LAUNCH_LIMIT_S = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class MeasureConfig:
-    """What is measured on real engines after a search by forecasts.
+    """The measurements on real engines after a search by forecasts: how many, where and for how long.
 
     Attributes:
         n_most: configurations that are measured at most; 0 for none.
@@ -153,7 +153,7 @@ class MeasureConfig:
 
 @dataclass(frozen=True, slots=True)
 class StudyConfig:
-    """What is searched, for what, and how long.
+    """The space, the objectives, the method and the budget of a search.
 
     Attributes:
         space: what may vary: all of it, or the values of some knobs.

@@ -1,1 +1,1 @@
-"""What the trials of a study show: the best, its verification, comparisons, a summary, a dry run."""
+"""Analysis of the trials of a study: the best, its verification, comparisons, a summary, a dry run."""

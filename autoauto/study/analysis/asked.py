@@ -1,4 +1,4 @@
-"""What a search was asked for, in words: `asked_of`."""
+"""The options of a search in words: `asked_of`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALWAYS = ("model", "cluster", "target")
 
 
 def asked_of(request: SearchRequest) -> dict[str, str]:
-    """What differs from the defaults, and the model, the cluster, the target and the objective, by their names."""
+    """Options that differ from their defaults, by name; always with the model, cluster, target and objective."""
     problem, study = request.problem, request.study
     asked: dict[str, str] = {}
     defaults = Problem(target=problem.target).values

@@ -62,7 +62,7 @@ def best_of_study(study: Study, trials: Mapping[Knobs, Trial]) -> Trial | None:
 
 
 def measurements_of(study: Study) -> EngineMeasurements | None:
-    """What was measured on engines for a study; None where nothing was."""
+    """The measurements on engines of a study; None if there are none."""
     attributes = attributes_of(study)
     if ENGINE_MEASUREMENTS not in attributes:
         return None
@@ -77,7 +77,7 @@ def objectives_of_study(study: Study) -> Objectives:
 
 
 def counts_of(trials: Collection[Trial], n_configurations: int | None = None) -> Counts:
-    """How many configurations have a finished trial, and how many of them were measured."""
+    """Numbers of configurations with a finished trial, and of those that were measured."""
     return Counts(len(trials), sum(trial.was_measured for trial in trials), n_configurations)
 
 

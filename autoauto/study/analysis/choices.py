@@ -1,4 +1,4 @@
-"""What each choice of the winner is worth: one knob has another value at a time, by forecast (`worth_of_choices`).
+"""The worth of each choice of the winner, by forecasts in which one knob has another value (`worth_of_choices`).
 
     winner   engine a, group of 2, 4 replicas, batch 152        9,692
     other    engine b, group of 2, 4 replicas, batch 112        0.97     the knob, and what follows from it:
@@ -31,7 +31,7 @@ Cell = Sequence[Knobs]
 
 
 class Forecasts(NamedTuple):
-    """How configurations are forecast.
+    """Functions that forecast configurations.
 
     Attributes:
         of_cell: trials of configurations that differ in their batch size alone, without plans.

@@ -1,4 +1,4 @@
-"""What a search would do if all measurements equalled the estimates: `dry_run`, `expected_winner`."""
+"""The course of a search if all measurements equalled the estimates: `dry_run`, `expected_winner`."""
 
 from __future__ import annotations
 

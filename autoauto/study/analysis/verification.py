@@ -139,7 +139,7 @@ def repeated_of(
 
 
 class Turns(NamedTuple):
-    """What is measured again, and how often.
+    """The configurations to measure again, and how often.
 
     Attributes:
         rows: the configurations, the best first, without turns; see `repeated_of`.

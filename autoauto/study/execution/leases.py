@@ -188,7 +188,7 @@ class Leases:
 
     @through_restarts
     def finished(self, configurations: Collection[Knobs]) -> dict[Knobs, Trial]:
-        """Those of the configurations that have a trial, failed ones included."""
+        """The trials, failed ones included, of the given configurations that have one."""
         with self._engine.connect() as connection:
             done = select(_LEASES.c.configuration, _LEASES.c.trial_id)
             rows = connection.execute(done.where(self._are(configurations), _LEASES.c.trial_id.is_not(None))).all()

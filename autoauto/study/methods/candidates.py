@@ -243,7 +243,7 @@ class Candidates:
         return True
 
     def last_resort(self) -> int | None:
-        """What to try in a cell where nothing is expected to work: the smallest batch, then the smallest shortfall."""
+        """The index to try if nothing is expected to work in a cell: the smallest batch, then the least shortfall."""
         if 0 not in self._observations:
             return 0
         closest = min(self.curve.forecasts, key=lambda index: self.curve.forecasts[index].shortfall)

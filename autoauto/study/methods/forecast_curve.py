@@ -217,7 +217,7 @@ N_SIGMAS = 2.0  # standard deviations between the expected ratio and its upper b
 
 
 class GridPositions(NamedTuple):
-    """What the error model knows about configurations, one entry each.
+    """Positions of configurations in the grid, as the error model sees them, an entry for each configuration.
 
     Attributes:
         cell: number of the cell: all knobs but the batch size.

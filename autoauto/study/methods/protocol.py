@@ -77,7 +77,7 @@ def constraint_ratio(violation: float) -> float:
 
 
 class Forecast(NamedTuple):
-    """What the estimate says of a configuration.
+    """The estimate of a configuration.
 
     Attributes:
         score: as in `Observation`, but also given when a constraint is violated; None when no plan fits.

@@ -82,7 +82,8 @@ class MethodChoice(NamedTuple):
 def method_for(objectives: Objectives, method: str | None) -> Method:
     """The method of that name, by default guided for one objective and tpe for several; BadInput if it does not fit."""
     several = len(objective_tuple(objectives)) > 1
-    name = method or (Method.TPE if several else Method.GUIDED)
+    default = Method.TPE if several else Method.GUIDED
+    name = method or default
     if name not in set(Method):
         raise BadInput(f"method is one of {', '.join(Method)}, got {name!r}")
     if several and name == Method.GUIDED:

@@ -29,7 +29,7 @@ class SimpleUse(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is in words.
+        """The simple use in words.
 
         >>> SimpleUse(1, 4, 1).name, SimpleUse(4, 1, 1).name, SimpleUse(1, 1, 4, TargetWords("session", "core")).name
         ('4 replicas of one device', 'one pipeline of 4', 'one session of 4 cores')

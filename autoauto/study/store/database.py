@@ -31,7 +31,7 @@ _DATABASE = "trials.db"
 
 
 @contextmanager
-def storage_errors(subject: str = "the study's database") -> Iterator[None]:
+def storage_errors(subject: str) -> Iterator[None]:
     """Turn the exceptions of the database's driver and of Optuna into BadInput; also a decorator."""
     try:
         yield
@@ -43,8 +43,9 @@ def storage_errors(subject: str = "the study's database") -> Iterator[None]:
 
 
 @contextmanager
-def row_errors(subject: str = "the study's database") -> Iterator[None]:
+def row_errors() -> Iterator[None]:
     """Turn the exceptions of `storage_errors`, and those of rows that are gone or not read, into BadInput."""
+    subject = "the study's database"
     try:
         with storage_errors(subject):
             yield

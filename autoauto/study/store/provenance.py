@@ -24,7 +24,9 @@ def provenance(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     state = git_state(Path(__file__).parents[3])
-    return attributes | ({} if state is None else {"git": state})
+    if state is not None:
+        attributes["git"] = state
+    return attributes
 
 
 def machine() -> str:

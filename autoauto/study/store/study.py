@@ -215,7 +215,8 @@ def note_start(study: Study) -> None:
 
 def note_answer(study: Study, winner: Trial | None) -> None:
     """Store the answer of a search that ends, so that a list of studies need not read trials."""
-    set_attribute(study, ANSWER, {"values": list(winner.values) if winner else []})
+    values = [] if winner is None else list(winner.values)
+    set_attribute(study, ANSWER, {"values": values})
 
 
 def _values_of(space: SearchSpace) -> dict[str, list[Any]]:
@@ -290,7 +291,7 @@ class StoredStudy(NamedTuple):
 
     @property
     def newest(self) -> datetime:
-        """When its last search began, or its last trial ended."""
+        """The later of the start of its last search and the end of its last trial."""
         times = []
         if started := self.attributes.get(STARTED):
             times.append(datetime.fromisoformat(started))

@@ -29,7 +29,7 @@ _FP8 = (WeightFormat.FP8, WeightFormat.FP8_DYNAMIC, WeightFormat.FP8_BLOCK)
 
 
 class MemoryRule(NamedTuple):
-    """What a GPU of a group holds besides weights and KV cache, and its limit."""
+    """Memory of a GPU of a group besides weights and KV cache, and its limit, in bytes."""
 
     limit_bytes: float  # of all memory
     kv_factor: float  # bytes that count for a byte of KV cache
@@ -60,11 +60,15 @@ def memory_rule(
     n_sequences: int | IntArray = DEFAULT_SEQUENCES,
 ) -> MemoryRule:
     """The rule of every GPU of a replica with so many sequences of a rank in flight."""
-    n_gpus, memory, held = serving.n_gpus, float(system.memory_bytes), engine.memory
+    n_gpus, held = serving.n_gpus, engine.memory
+    memory = float(system.memory_bytes)
     share = held.share(system.memory_bytes, n_gpus, n_stages)
     activations = activation_bytes(decoder, serving, engine, n_max_batched_tokens, n_sequences)
-    libraries = held.base_bytes + (held.group_bytes if n_gpus > 1 else 0)
-    graphs = held.graph_bytes * decoder.n_layers / n_stages * (2 if n_gpus > 1 else 1)
+    libraries = held.base_bytes
+    graphs = held.graph_bytes * decoder.n_layers / n_stages
+    if n_gpus > 1:
+        libraries += held.group_bytes
+        graphs *= 2
     rule = MemoryRule(memory * share, 1.0, activations, libraries + graphs)
     if held.is_of_free:
         return rule._replace(limit_bytes=memory, kv_factor=1 / share)

@@ -75,7 +75,7 @@ def operations_of(ask: Callable[[int], Any]) -> list[NamedOperation]:
 
 
 def taken(operations: Sequence[NamedOperation], side: Side, *, dispatch_reduces: bool) -> list[Operation]:
-    """Those of all operations of a step that are of a side.
+    """The operations of a step that belong to one side, with their numbers in the step.
 
     With `dispatch_reduces` the one that sends tokens to experts includes the all-reduce behind the attention.
 

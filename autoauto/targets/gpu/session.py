@@ -202,7 +202,7 @@ class PrefillPool(HasKnobs):
 
     @property
     def split(self) -> GroupSplit:
-        """How a worker splits the model."""
+        """The split of the model over the GPUs of a worker."""
         return GroupSplit(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     @property
@@ -303,7 +303,7 @@ class GpuSession(Session):
 
     @property
     def split(self) -> GroupSplit:
-        """How a group splits the model."""
+        """The split of the model over the GPUs of a group."""
         return GroupSplit(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     @property

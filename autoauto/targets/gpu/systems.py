@@ -189,7 +189,8 @@ def prices_of(text: str | None) -> Mapping[str, float]:
     prices: dict[str, float] = {}
     for part in text.split(","):
         name, _, price = part.partition("=")
-        system, usd = system_named(_whole_name(name.strip().lower(), system_names())).name, _number(price)
+        system = system_named(_whole_name(name.strip().lower(), system_names())).name
+        usd = _number(price)
         if usd is None or system in prices:
             raise BadInput(
                 f"--price is GPU=USD with a number above 0, every system once, for example h100_sxm=2.5,l40s=0.9, got "

@@ -82,7 +82,7 @@ Taken = Mapping["KernelModel", Sequence[Operation]]
 
 
 class Serving(NamedTuple):
-    """How a group of GPUs computes a decoder.
+    """The system, split and formats by which a group of GPUs computes a decoder.
 
     Attributes:
         system: the GPUs, by the name of the package, for example "h100_sxm".
@@ -102,7 +102,7 @@ class Serving(NamedTuple):
 
     @property
     def split(self) -> GroupSplit:
-        """How a group splits the model."""
+        """The split of the model over the GPUs of a group."""
         return GroupSplit(self.tensor_parallel, self.expert_parallel, self.attention_data_parallel)
 
     @property
@@ -348,7 +348,8 @@ class KernelTables:
         """The operations that depend on the length of sequences, or the others, each in the format of its part."""
         by_model: dict[KernelModel, list[Operation]] = defaultdict(list)
         for models, operations in sources:
-            for operation in operations.prompt if is_prompt else operations.decode:
+            of_steps = operations.prompt if is_prompt else operations.decode
+            for operation in of_steps:
                 if operation.is_attention != of_attention:
                     continue
                 # An operation whose format does not vary is the same in all models.

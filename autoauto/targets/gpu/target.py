@@ -158,7 +158,8 @@ class GpuTarget:
         for rows in self.engine(session).measured.contradicted:
             if (rows.system, rows.weights) == (serving.system, serving.weights) and rows.is_of(self.decoder):
                 # The interval of TPOT is wide enough to contain the measured ratios.
-                low, high = min(factors.tpot.low, *rows.tpot), max(factors.tpot.high, *rows.tpot)
+                low = min(factors.tpot.low, *rows.tpot)
+                high = max(factors.tpot.high, *rows.tpot)
                 return factors._replace(tpot=factors.tpot._replace(low=low, high=high))
         return factors
 

@@ -124,7 +124,9 @@ def _run_limited(
 
 def _excess_bytes(error: MemoryError, limit_bytes: int) -> int:
     """A lower bound of the bytes missing for the failed array: the frames of the failure still hold their arrays."""
-    shape, dtype = getattr(error, "shape", None), getattr(error, "dtype", None)  # attributes of NumPy's MemoryError
+    # NumPy's MemoryError has these attributes.
+    shape = getattr(error, "shape", None)
+    dtype = getattr(error, "dtype", None)
     if shape is None or dtype is None or limit_bytes == 0:
         return 1
     requested_bytes: int = prod(shape) * dtype.itemsize

@@ -122,7 +122,7 @@ class HostTarget(AbstractContextManager["HostTarget"]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Which Dask workers serve the machines of the cluster, which inputs are measured, and which GPUs are idle."""
+        """Remarks on the Dask workers of the machines, the inputs that are measured, and GPUs that are idle."""
         notes = []
         if self._machines is not None:
             notes.append(self._machines.note)

@@ -151,7 +151,8 @@ def with_io_tiles(cluster: Cluster, n_io_tiles: int) -> Cluster:
     for device in cluster.devices:
         memory_bytes = device.memory_bytes * (1 - n_io_tiles / device.n_tiles)
         devices.append(replace(device, n_tiles=device.n_tiles - n_io_tiles, memory_bytes=memory_bytes))
-    idle_cycles, rate = SYNC_CYCLES + SHORTEST_EXCHANGE_CYCLES, n_io_tiles * EXCHANGE_BYTES_PER_CYCLE
+    idle_cycles = SYNC_CYCLES + SHORTEST_EXCHANGE_CYCLES
+    rate = n_io_tiles * EXCHANGE_BYTES_PER_CYCLE
     return replace(
         cluster,
         devices=tuple(devices),

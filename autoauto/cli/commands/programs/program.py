@@ -74,7 +74,10 @@ def _batch_serialisation(args: argparse.Namespace) -> Iterator[str]:
 
 def _step_text(step: LoopStep) -> str:
     """A step of a loop and the entries of buffers that it moves, such as "load 1: x[1]"."""
-    moved = [move.location if move.entry is None else f"{move.location}[{move.entry}]" for move in step.moves]
+    moved = []
+    for move in step.moves:
+        entry = "" if move.entry is None else f"[{move.entry}]"
+        moved.append(f"{move.location}{entry}")
     return f"{step.op}: {', '.join(moved)}" if moved else str(step.op)
 
 

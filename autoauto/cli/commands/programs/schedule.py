@@ -218,7 +218,8 @@ def _custom_schedule(args: argparse.Namespace) -> tuple[Schedule, StageTimes, li
 
 def _schedule(args: argparse.Namespace, order: Order) -> tuple[Schedule, StageTimes]:
     training = args.mode == "training"
-    n_chunks = args.chunks or (2 if spec_of(order).in_groups else 1)
+    default_chunks = 2 if spec_of(order).in_groups else 1
+    n_chunks = args.chunks or default_chunks
     mapping = poplar_mapping(args) if args.pipeline else args.stage_to_device
     if mapping:
         require_mapping(order, mapping, training)

@@ -87,8 +87,10 @@ def reproducing_command(summary: StudySummary, trial: Trial) -> str:
     problem = problem_of_study(summary.attributes)
     if isinstance(plan, PhasedPlan):
         return shlex.join(["autoauto", "phased", *problem_words(problem), *_phase_arguments(knobs, plan)])
-    is_measured = problem.profile is None and not isinstance(knobs.mode, Generation)
-    words = ["autoauto", "measure" if is_measured else "predict", *problem_words(problem)]
+    command = "measure"
+    if problem.profile is not None or isinstance(knobs.mode, Generation):
+        command = "predict"
+    words = ["autoauto", command, *problem_words(problem)]
     if knobs.training:
         words += ["--mode", "training"]
     return shlex.join([*words, *_knob_arguments(knobs), *_cuts(summary, trial), *_rate(problem, trial)])
@@ -113,7 +115,8 @@ def _rate(problem: Problem, trial: Trial) -> list[str]:
 
 def _cuts(summary: StudySummary, trial: Trial) -> list[str]:
     """The option that names the cuts of a pipeline that really ran."""
-    partition, really_ran = trial.plan.partition, studied_origin(summary.attributes) is Origin.MEASURED
+    partition = trial.plan.partition
+    really_ran = studied_origin(summary.attributes) is Origin.MEASURED
     if not really_ran or len(partition) == 2 or trial.knobs.mode.stage_replicas:
         return []
     return ["--partition", ",".join(map(str, partition))]
@@ -187,7 +190,8 @@ def _study_words(study: StudyConfig) -> Iterator[str]:
         yield "--quick"
     tries = [study.tries] if isinstance(study.tries, str | Knobs | Mapping) else study.tries
     for configuration in tries:
-        yield from ("--try", configuration if isinstance(configuration, str) else _given_text(configuration))
+        yield "--try"
+        yield configuration if isinstance(configuration, str) else _given_text(configuration)
 
 
 def _space_words(space: SearchSpace | KnobValues) -> Iterator[str]:
@@ -195,9 +199,11 @@ def _space_words(space: SearchSpace | KnobValues) -> Iterator[str]:
 
     values: Mapping[str, Sequence[object]]
     if isinstance(space, KnobValues):
-        values, global_batch = space.values, space.global_batch
+        values = space.values
+        global_batch = space.global_batch
     else:
-        values, global_batch = {name: space[name] for name in space.given}, None
+        values = {name: space[name] for name in space.given}
+        global_batch = None
     if any(knob.name in values for knob in Training.knobs):
         yield from ("--mode", "training")
     for name, some in values.items():

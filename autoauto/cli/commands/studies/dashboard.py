@@ -217,7 +217,8 @@ def _write_files(dashboard: DashboardFiles, summary: StudySummary, finalist: Tri
     charts = [memory_chart(finalist, origin_of(summary))]
     if timeline is not None:
         dashboard.file(number, "trace.json", json.dumps(chrome_trace(timeline, clock_hz)).encode())
-        in_seconds, device = shown_clock(summary) is not None, finalist.knobs.session.words.device
+        in_seconds = shown_clock(summary) is not None
+        device = finalist.knobs.session.words.device
         charts.insert(0, timeline_chart(timeline, clock_hz, in_seconds=in_seconds, device=device))
     pictures = {}
     for chart in charts:

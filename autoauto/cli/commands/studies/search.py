@@ -342,7 +342,7 @@ def show_dry_run(args: argparse.Namespace, flow: Flow, config: StudyConfig) -> i
     check_objectives(flow, config.objectives)
     space = space_of(flow, config.space, config.objectives, quick=config.quick)
     choice = chosen_method(flow, config, space, Extent.of(space, config.tries, None).first)
-    if flow.simulates:
+    if flow.first_mode.simulates:
         raise BadInput("a dry run simulates no arrivals, so it cannot tell which bounds hold; leave --dry-run out")
     expected = dry_run(space, flow.expect, config.objectives, choice, flow)
     n_again = n_verification_measurements(flow, n_repeats_of(flow, config))

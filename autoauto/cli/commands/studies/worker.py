@@ -119,7 +119,8 @@ def _measure(args: argparse.Namespace) -> int:
     def write_trial(trial: Trial) -> None:
         write_event("trial", **trial_event(trial))
 
-    objectives, callback = objectives_of_study(study), write_trial if args.log == "json" else None
+    objectives = objectives_of_study(study)
+    callback = write_trial if args.log == "json" else None
     idle_s = args.idle or IDLE_S
     with Interrupts() as interrupts, WorkerLoop(study, executor, objectives, callback=callback) as worker:
         last_busy_s = monotonic()

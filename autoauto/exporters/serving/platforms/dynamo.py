@@ -23,7 +23,8 @@ def _graph(started: Started) -> dict[str, Any]:
         "Frontend": {"componentType": "frontend", "replicas": 1, "extraPodSpec": {"mainContainer": main}}
     }
     for number, each in enumerate(sets):
-        role, command = role_of(each.process), engine.launcher.command(each.process.launch, FIRST_PORT)
+        role = role_of(each.process)
+        command = engine.launcher.command(each.process.launch, FIRST_PORT)
         words: list[str] = []
         given = command.words[len(engine.launcher.syntax.program) :]
         for index, word in enumerate(given):

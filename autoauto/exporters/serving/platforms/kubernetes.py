@@ -179,7 +179,7 @@ def _of_a_plan(engine: Engine, words: Sequence[str]) -> dict[str, Any]:
 
 
 def starts_pods(started: Started) -> bool:
-    """Whether every process is a whole replica: a pod is on one machine."""
+    """True if every process is a whole replica: a pod is on one machine."""
     return all(process.is_whole for process in started.processes)
 
 

@@ -1,4 +1,4 @@
-"""What load is simulated, `TrafficLoad`: by rates and lengths or as a `Trace` has it; `cached_tokens` of prompts."""
+"""The load that is simulated, `TrafficLoad`: rates and lengths, or a `Trace`; `cached_tokens` of prompts."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Trace:
 
     @property
     def knows_cached(self) -> bool:
-        """Whether the file says what prompts share."""
+        """True if the file says what prompts share."""
         return bool(self.blocks)
 
     @property

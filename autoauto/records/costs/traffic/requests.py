@@ -108,7 +108,7 @@ class WaitsFor(NamedTuple):
 
 
 class Served(NamedTuple):
-    """When requests were answered, in seconds after the first moment of the load, each array of shape (requests,).
+    """Times of answers to requests, in seconds after the first moment of the load, each array of shape (requests,).
 
     Attributes:
         admitted_s: when the first step with a part of each prompt began.
@@ -137,7 +137,7 @@ class Served(NamedTuple):
 
 
 class TrafficResult(NamedTuple):
-    """How requests that arrive at times of their own are served, by simulation.
+    """Latencies and load of requests that arrive at times of their own, by simulation.
 
     Attributes:
         ttft_s: from a request to its first token.

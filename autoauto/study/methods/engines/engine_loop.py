@@ -171,7 +171,7 @@ def plain_trial(knobs: Knobs, tokens_per_s: float, tpot_s: float, ttft_s: float,
 
 
 def values_of(trial: Trial) -> dict[str, float]:
-    """What constraints may name of a trial without plans."""
+    """The values by name that constraints may refer to, of a trial without plans."""
     return {**numbers(trial.knobs), **trial.result.values, **trial.result.derived}
 
 

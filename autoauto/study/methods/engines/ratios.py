@@ -1,4 +1,4 @@
-"""What measured ratios say of configurations that were not measured: `Ratios`, `Belief`.
+"""Expected ratios of configurations that were not measured, learned from measured ones: `Ratios`, `Belief`.
 
 A ratio is measured / forecast of a time. Its logarithm r is modelled as a Gaussian process [gaussian-processes,
 equations 2.23 and 2.24], a sum of three terms:
@@ -43,7 +43,7 @@ Correlation = Callable[[int], FloatArray]
 
 
 class Posterior(NamedTuple):
-    """What measured log ratios say of all configurations, as one normal distribution each.
+    """The log ratio of each configuration given the measured ones, as a normal distribution.
 
     Attributes:
         means, variances: (configurations,).
@@ -78,7 +78,7 @@ def normal_shares(deviations: FloatArray) -> FloatArray:
 
 
 class Hypothesis(NamedTuple):
-    """How far forecasts are off.
+    """A hypothesis on the error of forecasts.
 
     Attributes:
         probability: before anything is measured.
@@ -173,7 +173,7 @@ class Ratios:
         self._columns.append(self._correlation(index))
 
     def belief(self) -> Belief:
-        """What is known of the truth of all configurations, without the noise of one more measurement."""
+        """The distribution of the true log ratios of all configurations, without the noise of one more measurement."""
         log_evidence, means, variances = [], [], []
         for hypothesis in self._hypotheses:
             evidence, said = self._posterior(hypothesis)

@@ -251,7 +251,8 @@ def _words(effective: EffectiveOptions) -> str:
 def set_limit(limit_bytes: int | None) -> None:
     """Limit the private memory of this process; None lifts the limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard if limit_bytes is None else limit_bytes, hard))
+    soft = hard if limit_bytes is None else limit_bytes
+    resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def idle_model() -> SubModel:

@@ -84,7 +84,7 @@ class DaskMachines:
 
     @property
     def note(self) -> str:
-        """Which worker serves which machine."""
+        """A line with the worker of every machine."""
         served = [f"machine {k} is {machine.worker.name} at {machine.host}" for k, machine in enumerate(self.machines)]
         return f"Dask workers: {', '.join(served)}"
 

@@ -102,9 +102,9 @@ class OpenPlan(AbstractContextManager["OpenPlan"]):
         else:
             placement = [list(range(n_devices * k, n_devices * (k + 1))) for k in range(replicas)]
         self._machines = machines
-        self._machine_numbers = [
-            [cluster.machine_device(number).machine for number in replica] for replica in placement
-        ]
+        self._machine_numbers = []
+        for replica in placement:
+            self._machine_numbers.append([cluster.machine_device(number).machine for number in replica])
         self._resources = [list(map(resources_of, replica)) for replica in placement]
         self._inputs = inputs_of(source, graph, options.batch_size, samples)
         self._n_replicas = [stage.n_replicas for stage in plan.stages]
@@ -207,9 +207,9 @@ def _measured(stage: Stage, streams: Sequence[StageSpans], ready: Sequence[Stage
     this process first, which counts as sending.
     """
     copied, computed, sent = np.diff(np.concatenate([spans.times for spans in streams]), axis=1).T
-    memory_bytes = {
-        category: max(process.memory_bytes[category] for process in ready) for category in ready[0].memory_bytes
-    }
+    memory_bytes: dict[str, int] = {}
+    for category in ready[0].memory_bytes:
+        memory_bytes[category] = max(process.memory_bytes[category] for process in ready)
     return replace(
         stage,
         forward_cycles=int(np.median(computed)),

@@ -182,7 +182,8 @@ def _serve_stream(session: OpenModel, task: StageTask) -> None:
             message = receive.peek()
             if message is None:
                 break
-            inputs, outputs = arrays(message, task.received), writable(send.reserve(), task.sent)
+            inputs = arrays(message, task.received)
+            outputs = writable(send.reserve(), task.sent)
             for name in carried:
                 outputs[name][...] = inputs[name]
             session.model.run(inputs, outputs)

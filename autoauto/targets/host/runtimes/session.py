@@ -22,7 +22,7 @@ MAX_CORES = 100_000
 
 
 class GraphOptimization(StrEnum):
-    """How far ONNX Runtime rewrites a graph before it runs it [onnxruntime-graph]."""
+    """The level of ONNX Runtime's rewrites of a graph before it runs [onnxruntime-graph]."""
 
     ALL = "all"
     """Also with layouts of tensors that suit the CPU."""

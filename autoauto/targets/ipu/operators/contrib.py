@@ -263,7 +263,7 @@ def distances(context: OperatorContext) -> OperatorCost:
     (n_rows, depth), n_others = context.shape(0), context.shape(1)[0]
     squares = one_pass(context, (n_rows + n_others) * depth, ("square",))
     finished = one_pass(context, context.n_out, ("add", "add", "sqrt"))
-    factors = products.two_operands(context, 0, 1)
+    factors = products.two_operands(context)
     return together(products.multiply(context, distance_product, factors), squares, finished)
 
 

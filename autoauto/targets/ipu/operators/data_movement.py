@@ -274,8 +274,10 @@ def _plans(work: LookUps, split: _Split, width: int, updates: bool) -> _Plans:
     tile look at all indices, each for its own entries.
     """
     part = split.share(work)
-    vectors, share = np.ceil(part.columns * width / 8), 1 / split.entries
-    row_bytes, index_bytes = part.groups * part.columns * width, part.groups * part.lookups * _INDEX_BYTES
+    vectors = np.ceil(part.columns * width / 8)
+    share = 1 / split.entries
+    row_bytes = part.groups * part.columns * width
+    index_bytes = part.groups * part.lookups * _INDEX_BYTES
     if updates:
         nothing = np.zeros_like(split.entries)
         n_bytes = _Bytes(index_bytes, part.lookups * row_bytes, nothing, nothing)

@@ -50,7 +50,7 @@ GradientsOf = Callable[[OperatorContext], FactorGradients]
 def matmul(context: OperatorContext) -> OperatorCost:
     """MatMul of floats or integers, whose operands may be turned (FusedMatMul)."""
     right = 3 if context.layer.op == "QLinearMatMul" else 1
-    return multiply(context, partial(matmul_product, right=right), two_operands(context, 0, right))
+    return multiply(context, partial(matmul_product, right=right), two_operands(context, right))
 
 
 def matmul_product(context: OperatorContext, left: int = 0, right: int = 1) -> Product:
@@ -79,7 +79,7 @@ def _turned(context: OperatorContext, position: int, side: str) -> Shape:
 
 def gemm(context: OperatorContext) -> OperatorCost:
     """Gemm: a product, and the addition of C."""
-    product = multiply(context, gemm_product, two_operands(context, 0, 1))
+    product = multiply(context, gemm_product, two_operands(context))
     return with_bias(context, product, 2, -1)
 
 
@@ -144,7 +144,7 @@ class AttentionSizes(NamedTuple):
 
 def attention(context: OperatorContext) -> OperatorCost:
     """Attention of queries, keys and values."""
-    return attend(context, attention_sizes, two_operands(context, 0, 1), context.present[2:3])
+    return attend(context, attention_sizes, two_operands(context), context.present[2:3])
 
 
 def attend(
@@ -410,10 +410,10 @@ def matrix_gradients(product_of: ProductOf) -> GradientsOf:
     return gradients_of
 
 
-def two_operands(context: OperatorContext, left: int, right: int) -> tuple[int, ...]:
-    """The factors of a product, once when they are one tensor."""
+def two_operands(context: OperatorContext, right: int = 1) -> tuple[int, ...]:
+    """The first operand and the other factor of a product, once when they are one tensor."""
     operands = context.layer.operands
-    return tuple(dict.fromkeys((operands[left], operands[right])))
+    return tuple(dict.fromkeys((operands[0], operands[right])))
 
 
 COST_RULES: dict[str, CostRule] = by_operator(

@@ -127,7 +127,9 @@ def _body_cost(context: OperatorContext, body: Body, price: CostRule) -> Operato
     """All runs of a body, one after the other; its code is there once, and its tensors are alive in one run."""
     inner = [context._replace(graph=body.graph, layer=layer) for layer in body.graph.layers]
     run = together(*map(price, inner))
-    n_runs = body.n_runs * (context.options.batch_size if body.runs_per_sample else 1)
+    n_runs = body.n_runs
+    if body.runs_per_sample:
+        n_runs *= context.options.batch_size
     return run._replace(
         exchange_cycles=n_runs * (run.exchange_cycles + sum(relayout.cycles for relayout in run.relayouts)),
         compute_cycles=n_runs * run.compute_cycles,

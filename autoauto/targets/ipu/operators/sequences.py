@@ -130,7 +130,9 @@ def _find_largest(n_rows: int, length: int, n_largest: int, n_tiles: int) -> _Ne
     pieces = max(1, min(n_tiles // n_rows, length // max(2 * n_largest, _SHORTEST_PIECE)))
     here = -(-n_rows * pieces // n_tiles)  # pieces of rows on the fullest tile
     piece = -(-length // pieces)
-    levels, n_merges, n_meetings = _levels(n_largest), _levels(-(-piece // n_largest)), _levels(pieces)
+    levels = _levels(n_largest)
+    n_merges = _levels(-(-piece // n_largest))
+    n_meetings = _levels(pieces)
     n_steps = _steps_of(levels)
     of_blocks = piece / 2 * n_steps
     of_merges = piece * (1 + levels / 2) if n_merges else 0.0
@@ -218,7 +220,9 @@ def eliminate(context: OperatorContext) -> OperatorCost:
     """Det and Inverse: row by row, a pass over what is left of every matrix; an inverse has its rows beside them."""
     shape = context.shape(0)
     length = max(shape[-1], 1)
-    n_elements = prod(shape) * (2 if context.layer.op == "Inverse" else 1)
+    n_elements = prod(shape)
+    if context.layer.op == "Inverse":
+        n_elements *= 2
     step = one_pass(context, max(n_elements // 2, 1), ("add", "add"))
     row = float(kernels.exchange(-(-prod(shape) // length // context.n_tiles) * context.precision.n_bytes))
     return step._replace(

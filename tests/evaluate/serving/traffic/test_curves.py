@@ -30,7 +30,7 @@ def flow_of(*constraints: str, **options: object) -> Flow:
 
 def of_answer(flow: Flow, replicas: int = 2, batch_size: int = 32) -> tuple[Trial, RateCurves]:
     trial = flow.evaluate(Knobs(1, batch_size, replicas, **VALUES))
-    curves = flow.rate_curves(trial)
+    curves = flow.mode(trial.knobs).rate_curves(trial)
     assert curves is not None
     return trial, curves
 
@@ -72,7 +72,7 @@ def test_replicas_alone_have_the_numbers_of_a_configuration_of_as_many() -> None
 
 def test_it_is_the_same_at_every_call_and_as_it_is_stored() -> None:
     trial, curves = of_answer(flow_of(BOUND))
-    assert flow_of(BOUND).rate_curves(trial) == curves
+    assert flow_of(BOUND).mode(trial.knobs).rate_curves(trial) == curves
     assert RateCurves.read(curves.text) == curves
 
 
@@ -91,13 +91,14 @@ def test_too_many_requests_leave_lines_out_and_closed_loops_have_none(monkeypatc
     flow = flow_of(BOUND)
     trial, curves = of_answer(flow)
     monkeypatch.setattr(module, "MAX_REQUESTS", 4000)  # of the line of both, which has 8 loads of 250 or more
-    fewer = flow.rate_curves(trial)
+    fewer = flow.mode(trial.knobs).rate_curves(trial)
     assert fewer is not None
     assert fewer.lines == curves.lines[1:]
     monkeypatch.setattr(module, "MAX_REQUESTS", 1000)
-    assert flow.rate_curves(trial) is None
+    assert flow.mode(trial.knobs).rate_curves(trial) is None
     closed = flow_of()
-    assert closed.rate_curves(closed.evaluate(Knobs(1, 32, 1, **VALUES))) is None
+    of_closed = closed.evaluate(Knobs(1, 32, 1, **VALUES))
+    assert closed.mode(of_closed.knobs).rate_curves(of_closed) is None
 
 
 def test_bounds_are_those_on_times_alone() -> None:

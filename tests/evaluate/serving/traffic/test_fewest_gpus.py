@@ -220,9 +220,9 @@ def test_windows_that_need_fewer_are_those_that_fewer_serve_by_themselves(tmp_pa
     bound = 0.2
     flow = flow_of("h100_sxm-6", f"ttft_p99_s <= {bound}", trace=str(hour.path), for_rate=hour.rate)
     knobs = hour.knobs("vllm", 6)
-    needed = flow.replicas_by_window(knobs)
+    needed = flow.mode(knobs).replicas_by_window(knobs)
     windows = windows_of(hour.requests, hour.n_windows)
-    assert flow.window_s == WINDOW_S
+    assert flow.first_mode.window_s == WINDOW_S
     assert len(needed) == len(windows) == hour.n_windows
     ways = ReplicaWays.of(flow.setting)
     for number, window in enumerate(windows):

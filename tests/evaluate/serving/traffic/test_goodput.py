@@ -107,7 +107,7 @@ def test_without_arrivals_nothing_is_simulated_and_percentiles_of_other_targets_
     plain = trial()
     assert plain.result.load is None
     assert plain.result.percentiles is None
-    assert not load_flow(MODEL, "h100_sxm-2", "gpu").simulates
+    assert not load_flow(MODEL, "h100_sxm-2", "gpu").first_mode.simulates
     with pytest.raises(BadInput, match=r"ttft_p99_s is of text"):
         load_flow("resnet50", "bow-2000", constraints=(Constraint("ttft_p99 <= 1s"),))
 

@@ -62,7 +62,7 @@ class LlamaCppTarget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How to read the numbers, a sentence each."""
+        """Remarks on the numbers, a sentence each."""
         notes = [
             "Configurations are compared by the CPU time of the server for a token, in turns of loads with another "
             "server; tokens/s are those of the least disturbed load."
