@@ -196,8 +196,8 @@ def _conditions_of_batch(plain: PlainModel) -> frozenset[str]:
         """Whether elements of a tensor are known, and others for two samples than for one."""
         if name not in of_one or name not in of_two:
             return False
-        one, two = of_one[name].data, of_two[name].data
-        return one is not None and two is not None and not np.array_equal(one, two)
+        before, after = of_one[name].data, of_two[name].data
+        return before is not None and after is not None and not np.array_equal(before, after)
 
     follows: set[str] = set()  # from the batch size
     conditions: set[str] = set()
