@@ -125,12 +125,12 @@ def result_of(row: Row, *, own_cuts: bool = False) -> Result:
     for factor in range(1, MORE_MEMORY + 1):
         larger = _with_memory(flow, factor) if factor > 1 else flow
         try:
-            plan = larger.plans.cut_at(knobs, partition) if partition else larger.plan_to_measure(knobs)
+            plan = larger.plans.cut_at(knobs, partition) if partition else larger.pipelines.plan_to_measure(knobs)
             run = larger.measure(knobs, plan)
         except DoesNotFit as failure:
             excess_bytes = excess_bytes or failure.excess_bytes
             continue
-        modelled = larger.measured_samples_per_s(knobs, run) * row.get("packed", 1.0)
+        modelled = larger.pipelines.measured_samples_per_s(knobs, run) * row.get("packed", 1.0)
         return Result(row["name"], modelled, row["samples_per_s"], excess_bytes, _blocks_of(plan, flow.graph))
     raise BadInput(f"{row['name']} does not fit {MORE_MEMORY} times the memory")
 
