@@ -48,7 +48,7 @@ def test_a_load_is_printed_as_a_table(server: StandIn, run_cli: RunCli) -> None:
     done = run_cli("bench", server.url, *TEXT, "--rate", "2000", "--requests", "8", "--warmup", "0")
     lines = done.out.splitlines()
     assert (done.code, done.err) == (0, "")
-    assert lines[0].endswith("in the steady part of 2000 requests/s that arrive at random (Poisson) (measured)")
+    assert lines[0].endswith("in the steady part of 2,000 requests/s that arrive at random (Poisson) (measured)")
     assert lines[1].startswith("8 requests answered, 0 failed")
     assert lines[2].split() == ["milliseconds", "mean", "p50", "p90", "p95", "p99"]
     assert all(len(line[24:].split()) == 5 for line in lines[3:7]), "a number below each head"
