@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from math import isfinite
 from typing import Any
 
 from autoauto.cli.options.values import at_most, positive_number
@@ -178,7 +179,7 @@ def _token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[s
     if load.arrivals is not None:
         arrivals = f"{digits(load.arrivals.requests_per_s, 6)} requests/s that {load.arrivals.process.text}"
     yield (
-        f"{format_number(measured.tokens_per_s)} tokens/s ± {measured.half_width:.1%}, "
+        f"{format_number(measured.tokens_per_s)} tokens/s {_interval(measured.half_width)}, "
         f"{format_number(measured.requests_per_s, 2)} requests/s "
         f"in the steady part of {arrivals} (measured)"
     )
@@ -194,6 +195,15 @@ def _token_load_lines(load: TokenLoad, measured: TokenMeasurement) -> Iterator[s
     if measured.server is not None:
         yield _server_line(measured.server)
     yield from (f"note: {note}" for note in measured.notes)
+
+
+def _interval(half_width: float) -> str:
+    """The 95 % confidence interval of a throughput, relative to it.
+
+    >>> _interval(0.021), _interval(float("inf"))
+    ('± 2.1%', '(too few requests for an interval)')
+    """
+    return f"± {half_width:.1%}" if isfinite(half_width) else "(too few requests for an interval)"
 
 
 def _server_line(server: ServerLoad) -> str:
