@@ -221,7 +221,7 @@ class Flow:
 
     @cached_property
     def made_for(self) -> tuple[MadeFor, ...]:
-        """What its trials are made for."""
+        """The model, cluster and precision of its trials."""
         return self.setting.made_for()
 
     def fingerprint(self) -> Mapping[str, str]:

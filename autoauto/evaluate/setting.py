@@ -265,7 +265,7 @@ class Setting:
         }
 
     def made_for(self) -> tuple[MadeFor, ...]:
-        """What trials are made for; devices count without their memory, of which a share may stay free."""
+        """The model, cluster and precision of trials; memory of devices is left out, as a share of it may stay free."""
         devices = self.cluster.with_each(lambda device: replace(device, memory_bytes=1))
         return (
             MadeFor("model", self.graph.name, self.graph.content),

@@ -94,7 +94,7 @@ def _missing(model: str, builtin: Iterable[str]) -> str:
 
 
 def _config_advice(folder: Path) -> str:
-    """What to do with a folder of Hugging Face."""
+    """The advice for a folder of Hugging Face that was given in place of an ONNX file."""
     try:
         decoder_of(folder)
     except UnreadableModel:

@@ -64,7 +64,7 @@ class Status(StrEnum):
 
 
 class MadeFor(NamedTuple):
-    """What a trial was made for, by a name and a digest: `what` is "model", "cluster" or "precision"."""
+    """The model, cluster or precision (`what`) of a trial, by a name and a digest."""
 
     what: str
     name: str

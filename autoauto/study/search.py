@@ -433,7 +433,8 @@ class _Notes:
         shares = []
         for n, n_windows in Counter(windows).items():
             shares.append((n * best.n_devices // best.replicas, n_windows / len(windows)))
-        n_untried, window_s = len(may_work) - n_tried, self.flow.first_mode.window_s
+        n_untried = len(may_work) - n_tried
+        window_s = self.flow.first_mode.window_s
         sizing = Sizing(n_tried, len(fewer - may_work), n_untried, window_s, tuple(sorted(shares)))
         set_attribute(self.study, SIZING, json.dumps(sizing._asdict()))
 
